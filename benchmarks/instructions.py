@@ -75,9 +75,7 @@ async def _repeat(do: Callable[[], Awaitable[Any]], times: int) -> None:
 
 
 def _parts_of_calls(runtime: hr.Runtime) -> Parts:
-    parts: Parts = {
-        "call": partial(runtime.call, "get_weather", ARGUMENTS)
-    }
+    parts: Parts = {"call": partial(runtime.call, "get_weather", ARGUMENTS)}
     for wire, message in MESSAGES.items():
         parts[f"handle, {wire}"] = partial(runtime.handle, message, dialect=wire)
     return parts
@@ -101,7 +99,14 @@ def _count_instructions(what: str) -> dict[str, float]:
         valgrind = ["valgrind", "--tool=callgrind", "--dump-before=getppid"]
         valgrind += [f"--callgrind-out-file={folder}/counts"]
         subprocess.run(
-            [*valgrind, sys.executable, "-m", "benchmarks.instructions", "--marked", what],
+            [
+                *valgrind,
+                sys.executable,
+                "-m",
+                "benchmarks.instructions",
+                "--marked",
+                what,
+            ],
             env={**os.environ, "PYTHONHASHSEED": "0"},
             stderr=subprocess.DEVNULL,
             check=True,

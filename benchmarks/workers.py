@@ -38,6 +38,7 @@ from typing import Any
 from tests.journeys.worlds import Far, declaration, tool
 
 import handrail as hr
+from benchmarks.take_overs import TakeOver, Trails, Watched
 from benchmarks.verdicts import load_journals, print_broken
 from handrail import admin
 from handrail.dispatch.choice import open_dispatcher
@@ -46,6 +47,13 @@ from handrail.dispatch.worker import Worker
 from handrail.testing import ScriptedModel, call
 from handrail.testing.crashes import opener
 
+MOST_SHOWN = 20
+"""How many runs and take-overs are described each."""
+MOST_SUBMITTED = 100
+"""How many runs are submitted at once."""
+PROGRESS_S = 15.0
+STRAGGLES_S = 15.0
+"""A run that ends so long after all others was left behind."""
 WORKERS = 4
 CONCURRENCY = 8
 WRITES = ("key", "verify", "none")
@@ -113,7 +121,8 @@ async def work(place: str, folder: Path, version: int, timing: Timing) -> None:
     """Work until SIGTERM."""
     far = Far(folder)
     async with hr.Runtime(tools_of(far, version), store=opener(place)()) as runtime:
-        dispatcher = open_dispatcher(runtime.store, timing=timing)
+        dispatcher: Any = open_dispatcher(runtime.store, timing=timing)
+        dispatcher._rows = Watched(dispatcher._rows, far)
         worker = Witness(
             runtime,
             dispatcher,
@@ -146,6 +155,15 @@ class Trouble:
     deployed: bool = False
     log: list[tuple[float, str]] = field(default_factory=list)
     """What was done, and when."""
+    began: float = field(default_factory=time)
+
+    def show(self, ended: int, left: int) -> None:
+        """Print how far the work is."""
+        print(
+            f"  {time() - self.began:5.0f} s: {ended:,} runs ended, {left:,} segments performed, {len(self.killed)} "
+            f"kills, {self.frozen} freezes, {self.restarted} restarts{', deployed' if self.deployed else ''}",
+            flush=True,
+        )
 
     def note(self, what: str) -> None:
         """Write down what is done now."""
@@ -162,6 +180,18 @@ class Fleet:
     far: Far
     version: int = 1
     workers: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    read_bytes: int = 0
+
+    def count_left(self) -> int:
+        """Return how many segments were done with since this was asked last."""
+        file = self.folder / "left"
+        if not file.exists():
+            return 0
+        with file.open("rb") as lines:
+            lines.seek(self.read_bytes)
+            new = lines.read()
+        self.read_bytes += len(new)
+        return new.count(b"\n")
 
     def fill(self) -> None:
         """Start a worker for each that is gone."""
@@ -195,12 +225,18 @@ class Fleet:
             each.wait()
 
 
-def submit_all(store: Any, run_ids: Sequence[str]) -> None:
-    """Submit the runs, each twice: the second time changes nothing."""
-    with hr.SyncRuntime([], store=store) as runtime:
-        for run_id in run_ids:
-            for _ in range(2):
-                runtime.submit(f"Go {run_id}", run_id=run_id, idempotent=True)
+async def submit_all(
+    store: Any, run_ids: Sequence[str], *, times: int = 1, **how: Any
+) -> None:
+    """Submit the runs, many at once; a second time changes nothing."""
+    async with hr.Runtime([], store=store) as runtime:
+        for start in range(0, len(run_ids), MOST_SUBMITTED):
+            submitting = [
+                runtime.submit(f"Go {run_id}", run_id=run_id, idempotent=True, **how)
+                for run_id in run_ids[start : start + MOST_SUBMITTED]
+                for _ in range(times)
+            ]
+            await asyncio.gather(*submitting)
 
 
 @contextmanager
@@ -236,9 +272,11 @@ def people(place: str) -> Iterator[None]:
 
 
 def count_ended(store: Any) -> int:
-    """Return how many runs have ended."""
+    """Return how many runs have ended, also those that are poisoned."""
     [[count]] = store.use_connection(
-        lambda database: database.run("SELECT count(*) FROM runs WHERE status = 'done'")
+        lambda database: database.run(
+            "SELECT count(*) FROM runs WHERE status NOT IN ('queued', 'running', 'waiting')"
+        )
     )
     return int(count)
 
@@ -251,13 +289,18 @@ def trouble_until_done(
     store = opener(place)()
     segments = 2 * runs  # until the question, and after it
     thaw: list[tuple[float, int]] = []
-    ended = 0
+    ended = left = 0
+    shown = monotonic()
     try:
         while ended < runs and monotonic() < until:
             fleet.fill()
             with suppress(hr.StoreUnavailable):
                 ended = count_ended(store)
-            share = min(1.0, (len(fleet.far.lines("left")) + 1) / segments)
+            left += fleet.count_left()
+            share = min(1.0, (left + 1) / segments)
+            if monotonic() - shown > PROGRESS_S:
+                shown = monotonic()
+                trouble.show(ended, left)
             if len(trouble.killed) < trouble.kills * share:
                 victim = dice.choice(fleet.workers)
                 victim.kill()
@@ -295,15 +338,6 @@ def trouble_until_done(
 # ---------------------------------------------------------------------- judging
 
 
-@dataclass(order=True)
-class TakeOver:
-    """A run that waited for another worker."""
-
-    waited_s: float
-    run_id: str
-    killed_at: float
-
-
 @dataclass
 class Verdict:
     """The outcome. Every list is empty unless a promise was broken."""
@@ -311,6 +345,8 @@ class Verdict:
     second_effects: list[str] = field(default_factory=list)
     lost: list[str] = field(default_factory=list)
     unfinished: list[str] = field(default_factory=list)
+    stories: list[str] = field(default_factory=list)
+    """What befell each run that had not ended, was poisoned or left behind."""
     in_doubt: int = 0
     take_overs: list[TakeOver] = field(default_factory=list)
 
@@ -330,7 +366,6 @@ def judge(place: str, far: Far, run_ids: Sequence[str], trouble: Trouble) -> Ver
     happened = Counter(line.split()[-1] for line in far.lines("effects"))
     store: Any = opener(place)()
     journals = load_journals(store, run_ids)
-    store.close()
     verdict.unfinished = journals.unfinished
     verdict.second_effects = [
         f"{title}: {count} times" for title, count in happened.items() if count > 1
@@ -349,30 +384,31 @@ def judge(place: str, far: Far, run_ids: Sequence[str], trouble: Trouble) -> Ver
                 verdict.lost.append(
                     f"{title}: {happened[title]} effects, and the journal has {result!r}"
                 )
-    verdict.take_overs = sorted(find_take_overs(far, trouble))
+    trails = Trails.of(far)
+    verdict.take_overs = sorted(trails.find_take_overs(trouble.killed))
+    remarkable = [*verdict.unfinished, *trails.find_stragglers(STRAGGLES_S)]
+    for run_id in dict.fromkeys(remarkable[:MOST_SHOWN]):
+        story = trails.describe(run_id, trouble.began, trouble.log)
+        verdict.stories.append(f"{run_id}, {describe_rows(store, run_id)}: {story}")
+    store.close()
     return verdict
 
 
-def find_take_overs(far: Far, trouble: Trouble) -> Iterator[TakeOver]:
-    """Yield the runs that were under way in a killed process, with how long each waited for another one.
-
-    A run that another worker had taken over before the kill, from a frozen process, was not under way in it.
-    """
-    begun: dict[str, list[tuple[float, str]]] = {}
-    for at, pid, run_id, _ in map(str.split, far.lines("begun")):
-        begun.setdefault(run_id, []).append((float(at), pid))
-    left = {
-        (pid, run_id): float(at)
-        for at, pid, run_id in map(str.split, far.lines("left"))
-    }
-    for killed_at, killed in trouble.killed:
-        for run_id, begins in begun.items():
-            before = [each for each in begins if each[0] <= killed_at]
-            after = [each[0] for each in begins if each[0] > killed_at]
-            if not before or not after or before[-1][1] != str(killed):
-                continue
-            if left.get((str(killed), run_id), 0.0) < before[-1][0]:
-                yield TakeOver(min(after) - killed_at, run_id, killed_at)
+def describe_rows(store: Any, run_id: str) -> str:
+    """Return how the store has a run that has not ended: its status, its segment and its questions."""
+    parts = []
+    for statement in (
+        "SELECT status, epoch, owner FROM runs WHERE run_id = ?",
+        "SELECT 'segment', segment, 'deaths', deaths, 'woken', woken, note FROM submitted WHERE run_id = ?",
+        "SELECT state FROM approvals WHERE run_id = ?",
+        "SELECT 'job', handrail_number, status, attempts FROM handrail_jobs.procrastinate_jobs WHERE lock = ?",
+    ):
+        with suppress(hr.StoreUnavailable):  # a store without procrastinate
+            rows = store.use_connection(
+                lambda database, statement=statement: database.run(statement, (run_id,))
+            )
+            parts += [" ".join(map(str, row)) for row in rows]
+    return ", ".join(parts)
 
 
 @contextmanager
@@ -398,9 +434,11 @@ def measure(
     """Carry so many runs through the trouble; return the verdict."""
     run_ids = [f"r_{seed:x}_{number}" for number in range(runs)]
     far = Far(folder)
-    store = opener(place)()
-    submit_all(store, run_ids)
-    store.close()
+    asked = time()
+    with opener(place)() as store:
+        asyncio.run(submit_all(store, run_ids, times=2))
+    trouble.began = time()
+    print(f"submitted {runs:,} runs twice in {trouble.began - asked:.0f} s", flush=True)
     fleet = Fleet(place, folder, timing, far)
     until = monotonic() + seconds
     try:
@@ -444,9 +482,11 @@ def measure_fairness(place: str, folder: Path, timing: Timing, runs: int) -> Non
         delays_of_ten(place, far, "first")  # until all workers have started
         alone = [delays_of_ten(place, far, f"alone{at}") for at in range(3)]
         fleet.end()
-        with opener(place)() as store, hr.SyncRuntime([], store=store) as runtime:
-            for number in range(runs):
-                runtime.submit(f"Go big-{number}", run_id=f"{number}", scope="big")
+        asked = time()
+        with opener(place)() as store:
+            run_ids = [f"big-{number}" for number in range(runs)]
+            asyncio.run(submit_all(store, run_ids, scope="big"))
+        print(f"submitted {runs:,} runs in {time() - asked:.0f} s", flush=True)
         fleet.fill()
         delays_of_ten(place, far, "again")
         beside = [delays_of_ten(place, far, f"beside{at}") for at in range(3)]
@@ -516,6 +556,8 @@ def print_verdict(
         f"{trouble.frozen} freezes, {trouble.restarted} restarts, deployed: {trouble.deployed}, {took_s:.0f} s"
     )
     print_broken(verdict.broken, width=24)
+    for story in verdict.stories:
+        print(f"    {story}")
     print(f"  {'in doubt':24}{verdict.in_doubt:6}")
     if verdict.take_overs:
         p95 = verdict.take_overs[int(0.95 * (len(verdict.take_overs) - 1))].waited_s
@@ -523,12 +565,25 @@ def print_verdict(
         print(
             f"  {'take-overs':24}{len(verdict.take_overs):6}, p95 {p95:.1f} s, longest {longest.waited_s:.1f} s"
         )
-        if longest.waited_s > 1.25 * given.dead:
-            print(f"  meanwhile, in seconds after the kill of {longest.run_id}:")
-            for at, what in trouble.log:
-                since_s = at - longest.killed_at
-                if -2 * given.dead < since_s < longest.waited_s:
-                    print(f"    {since_s:7.1f}  {what}")
+        print_slow_take_overs(verdict, trouble, given.dead)
+
+
+def print_slow_take_overs(verdict: Verdict, trouble: Trouble, dead_s: float) -> None:
+    """Print the parts of each take-over beyond the goal, and what was done around the slowest."""
+    slow = [each for each in verdict.take_overs if each.waited_s > 1.25 * dead_s]
+    if not slow:
+        return
+    print(
+        f"  {len(slow)} of them beyond {1.25 * dead_s:g} s; in seconds after the kill:"
+    )
+    for each in slow[-MOST_SHOWN:]:
+        print(f"    {each.describe()}")
+    longest = slow[-1]
+    print(f"  meanwhile, in seconds after the kill of {longest.run_id}:")
+    for at, what in trouble.log:
+        since_s = at - longest.killed_at
+        if -2 * dead_s < since_s < longest.waited_s:
+            print(f"    {since_s:7.1f}  {what}")
 
 
 def serve(place: str, folder: str, version: str, timing: str) -> None:

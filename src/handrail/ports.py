@@ -129,7 +129,7 @@ class RunStore(Protocol):
         Args:
             new: Take no run over: of several callers that begin a run of one name, exactly one succeeds.
             unchanged: Take the run over only if its epoch is still that of `record`: of several callers that have
-                loaded it in one epoch, exactly one succeeds. The steps are not returned again.
+                loaded it in one epoch, exactly one succeeds. With `steps`, those before them are not returned again.
             steps: Append these at the same moment: after a crash the run has all of them, or nothing was changed.
 
         Raises:
@@ -216,12 +216,12 @@ class SubmittedRunStore(RunStore, Protocol):
         ...
 
     def take_segment(
-        self, run_id: str, number: int, *, again: bool
+        self, run_id: str, number: int, *, after_death: bool
     ) -> StoreAnswer[SubmittedRun | None]:
         """Return the run of a segment; None where there is nothing to do in it: it is over, or a later one is there.
 
         Args:
-            again: An earlier worker began the segment and did not finish it; `deaths` grows if it died in the run.
+            after_death: The worker that had the segment before was found dead; `deaths` grows if it had begun the run.
         """
         ...
 

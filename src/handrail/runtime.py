@@ -429,6 +429,7 @@ class Runtime:
         *,
         output: type[T],
         anyway: bool = False,
+        epoch: int | None = None,
         **options: Unpack[ResumeOptions],
     ) -> Run[T]: ...
     @overload
@@ -438,6 +439,7 @@ class Runtime:
         *,
         output: object = None,
         anyway: bool = False,
+        epoch: int | None = None,
         **options: Unpack[ResumeOptions],
     ) -> Run[Any]: ...
     async def resume(
@@ -446,6 +448,7 @@ class Runtime:
         *,
         output: object = None,
         anyway: bool = False,
+        epoch: int | None = None,
         **options: Unpack[ResumeOptions],
     ) -> Run[Any]:
         """Resume a run that was interrupted, waits for a person, or ended by its budget; in any process.
@@ -458,6 +461,8 @@ class Runtime:
                 plain JSON value.
             anyway: Resume even a poisoned run (`records.MOST_TAKEOVERS` processes that took it over died in it), or one
                 that a living process carries out: that process then records nothing more of it.
+            epoch: Take the run over only if this is its epoch still: nobody has, since it was read
+                (`RunRecord.epoch`).
             options: `model`, `budget`, `deps`, `inject`, `observers`, `selector`, `flow`, as for `run`. What cannot be
                 stored (an object as model, dependencies, injected values, a selector, a rule's function) is given
                 again.
@@ -465,10 +470,18 @@ class Runtime:
         Raises:
             ConfigError: The store keeps no runs, or none of that name; or the run is poisoned.
             RunUnderWay: Another process, which lives, carries it out.
+            Fenced: `epoch` was given, and somebody has taken the run over since.
             JournalMismatch: What was stored cannot be read by this version.
         """
         return await self._perform(
-            verbs.resume(self._engine, run_id, output=output, anyway=anyway, **options)
+            verbs.resume(
+                self._engine,
+                run_id,
+                output=output,
+                anyway=anyway,
+                epoch=epoch,
+                **options,
+            )
         )
 
     @overload

@@ -306,6 +306,7 @@ class SyncRuntime:
         *,
         output: type[T],
         anyway: bool = False,
+        epoch: int | None = None,
         **options: Unpack[ResumeOptions],
     ) -> Run[T]: ...
     @overload
@@ -315,6 +316,7 @@ class SyncRuntime:
         *,
         output: object = None,
         anyway: bool = False,
+        epoch: int | None = None,
         **options: Unpack[ResumeOptions],
     ) -> Run[Any]: ...
     def resume(
@@ -323,11 +325,19 @@ class SyncRuntime:
         *,
         output: object = None,
         anyway: bool = False,
+        epoch: int | None = None,
         **options: Unpack[ResumeOptions],
     ) -> Run[Any]:
         """See `Runtime.resume`."""
         return self._perform(
-            verbs.resume(self._engine, run_id, output=output, anyway=anyway, **options)
+            verbs.resume(
+                self._engine,
+                run_id,
+                output=output,
+                anyway=anyway,
+                epoch=epoch,
+                **options,
+            )
         )
 
     @overload

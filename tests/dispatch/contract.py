@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from handrail.dispatch.port import Segment, Timing
+from handrail.dispatch.port import HandBack, Segment, Timing
 from handrail.errors import ConfigError, HandrailError, StoreUnavailable
 from tests.dispatch.workers import (
     MORTAL,
@@ -297,38 +297,107 @@ class DispatcherContract:
 
         asyncio.run(scenario())
 
-    @pytest.mark.parametrize("is_steady", [True, False])
-    def test_a_worker_that_has_just_started_takes_over_where_another_was_in_touch(
-        self, dispatchers, is_steady
+    @pytest.mark.parametrize(
+        ("beats", "judges"),
+        [
+            # by itself it gives everybody 80 s to say that they live
+            ([], False),
+            # one that lives has reached the database for as long
+            ([(-100, -1)], True),
+            ([(-70, -1)], False),
+            # so have two that have died since, one after the other
+            ([(-100, -45), (-50, -20)], True),
+            # a gap between them in which the database may have been gone
+            ([(-130, -90), (-40, -5)], False),
+            # nobody has reached it lately
+            ([(-300, -50)], False),
+        ],
+        ids=["nobody", "one lives", "not for long", "one by one", "gap", "long ago"],
+    )
+    def test_a_worker_that_has_just_started_judges_by_the_beats_that_others_left(
+        self, dispatchers, beats, judges
     ):
-        """By itself it would first give everybody 80 s to say that they live."""
+        """Two beats are 80 s here, and the longest gap is 40 s."""
 
         def leave_behind(database, now):
             rows = dispatcher._rows
-            rows.beat(database, now - 100, "dead", is_steady=True)
+            rows.beat(database, now - 200, "dead", since=now - 200, gap_s=0.0)
             assert rows.claim(
                 database, worker="dead", queue="default", most=1, aside=()
             )
-            rows.beat(database, now - 1, "alive", is_steady=is_steady)
+            for number, (since, at) in enumerate(beats):
+                for moment in (since, at):
+                    rows.beat(
+                        database,
+                        now + moment,
+                        f"w{number}",
+                        since=now + since,
+                        gap_s=40.0,
+                    )
 
         async def scenario():
             dispatcher.enqueue(Segment("r")).result(PATIENCE_S)
             dispatcher.transact(leave_behind).result(PATIENCE_S)
             worker = Worker(dispatcher)
             async with worker.at_work():
-                await until(lambda: dispatcher.stats().result(PATIENCE_S).workers > 1)
                 dispatcher.enqueue(Segment("later")).result(PATIENCE_S)
                 await until(lambda: "later" in worker.runs)
-            assert ("r" in worker.runs) == is_steady
+            assert ("r" in worker.runs) == judges
 
-        dispatcher = dispatchers(Timing(poll_s=0.05, beat_s=40, dead_s=90, sweep_s=40))
+        dispatcher = dispatchers(
+            Timing(poll_s=0.05, beat_s=40, dead_s=150, sweep_s=40)
+        )
+        asyncio.run(scenario())
+
+    def test_a_dead_worker_is_found_when_its_time_is_over_and_not_at_the_next_sweep(
+        self, dispatchers, others
+    ):
+        async def scenario():
+            timing = Timing(poll_s=0.05, beat_s=0.25, dead_s=2.0, sweep_s=1e6)
+            worker = Worker(dispatchers(timing))
+            killed = others()
+            worker.dispatcher.enqueue(Segment("r"))
+            await until(killed.said)
+            async with worker.at_work():
+                await until(
+                    lambda: worker.dispatcher.stats().result(PATIENCE_S).workers == 2
+                )
+                killed.kill()
+                await until(lambda: worker.finished)
+
+        asyncio.run(scenario())
+
+    def test_a_segment_says_whether_its_worker_was_found_dead_or_handed_it_over(
+        self, dispatchers
+    ):
+        async def scenario():
+            after_death = []
+
+            async def perform(_, running):
+                after_death.append(running.after_death)
+                if running.attempt in (1, 2):
+                    raise HandBack
+                if running.attempt == 3:
+                    await running.lost.wait()
+
+            dispatcher = dispatchers()
+            dispatcher.enqueue(Segment("r"))
+            shift = asyncio.ensure_future(dispatcher.work(perform, concurrency=2))
+            await until(lambda: len(after_death) == 3)
+            self.take_away(dispatcher)
+            await until(lambda: len(after_death) == 4)
+            await dispatcher.stop(grace_s=PATIENCE_S)
+            await shift
+            assert after_death == [False, False, False, True]
+
         asyncio.run(scenario())
 
     def take_away(self, dispatcher) -> None:
         """Let every segment wait that is performed, as if its worker had been found dead."""
-        dispatcher.transact(
+        requeued = dispatcher.transact(
             lambda database, now: dispatcher._rows.requeue_dead(database, now, -60.0)
         ).result(PATIENCE_S)
+        assert [each.run_id for each in requeued] == ["r"]
 
     def test_live_workers_keep_what_they_have(self, dispatchers):
         async def scenario():

@@ -4,15 +4,16 @@ import asyncio
 import os
 import threading
 from contextlib import asynccontextmanager
+from time import monotonic
 
 import pytest
 
 import handrail as hr
 from handrail import admin
 from handrail.dispatch.choice import open_dispatcher
-from handrail.dispatch.port import Timing
+from handrail.dispatch.port import HandBack, Running, Segment, Timing
 from handrail.dispatch.worker import Worker
-from handrail.errors import ConfigError, RunNameTaken, RunUnderWay
+from handrail.errors import ConfigError, Fenced, RunNameTaken, RunUnderWay
 from handrail.futures import result_now
 from handrail.records import MOST_TAKEOVERS, ApprovalRequest, RunRecord
 from handrail.testing import ScriptedModel, call
@@ -424,9 +425,9 @@ def test_cancelling_a_run_that_a_call_has_started_wakes_the_outer_one(client):
 def test_a_segment_of_the_past_does_nothing(place, client):
     client.submit("Go.", run_id="r")
     rows(client, "UPDATE submitted SET segment = 2 RETURNING 1")
-    assert result_now(client.store.take_segment("r", 1, again=False)) is None
-    assert result_now(client.store.take_segment("r", 2, again=False)) is not None
-    assert result_now(client.store.take_segment("none", 1, again=False)) is None
+    assert result_now(client.store.take_segment("r", 1, after_death=False)) is None
+    assert result_now(client.store.take_segment("r", 2, after_death=False)) is not None
+    assert result_now(client.store.take_segment("none", 1, after_death=False)) is None
 
 
 def test_a_run_that_kills_its_workers_is_poisoned(place, client):
@@ -434,7 +435,7 @@ def test_a_run_that_kills_its_workers_is_poisoned(place, client):
     client.submit("Go.", run_id="r")
     rows(client, "UPDATE runs SET status = 'running', owner = 'gone:1:' RETURNING 1")
     rows(client, f"UPDATE submitted SET deaths = {MOST_TAKEOVERS} RETURNING 1")
-    rows(client, "UPDATE segments SET attempt = 5 RETURNING 1")
+    rows(client, "UPDATE segments SET attempt = 5, after_death = 1 RETURNING 1")
 
     async def take():
         async with working(place, [], "Never."):
@@ -454,7 +455,7 @@ def test_a_worker_that_is_told_to_end_hands_its_run_over(place, client):
             await asyncio.wait_for(shop.inside.wait(), SOON_S)
         assert waiting(client) == 1
         # as if it had been handed over before: the next attempt is one more
-        assert result_now(client.store.take_segment("r", 1, again=True))
+        assert result_now(client.store.take_segment("r", 1, after_death=True))
         [(deaths,)] = rows(client, "SELECT deaths FROM submitted")
         assert deaths == 0
         shop.gate.set()
@@ -471,9 +472,80 @@ def test_a_worker_that_dies_after_another_has_handed_the_run_over_is_counted(cli
     for note in ("handed over", "", ""):
         if note:
             result_now(client.store.note_segment("r", note))
-        taken = result_now(client.store.take_segment("r", 1, again=True))
+        taken = result_now(client.store.take_segment("r", 1, after_death=True))
         deaths.append(taken.submission.deaths)
     assert deaths == [0, 1, 2]
+
+
+def test_a_worker_that_was_frozen_after_its_claim_takes_no_run_over(place, client):
+    """It does not know yet whether somebody else has the segment by now."""
+    client.submit("Go.", run_id="r")
+
+    async def perform_late():
+        async with hr.Runtime([], store=opener(place)()) as runtime:
+            dispatcher = open_dispatcher(runtime.store, timing=QUICK)
+            worker = Worker(runtime, dispatcher, model=ScriptedModel(["Never."]))
+            running = Running(Segment("r"))
+            running.sure_until = monotonic() - 1.0
+            with pytest.raises(HandBack, match="was frozen"):
+                await worker._perform(running.segment, running)
+            dispatcher.close()
+            runtime.store.close()
+
+    asyncio.run(perform_late())
+    stored = result_now(client.store.load_run("r"))
+    assert (stored.record.status, stored.record.epoch) == ("queued", 1)
+    assert waiting(client) == 1
+
+
+class Overtaken:
+    """A runtime whose first resume comes after somebody else has taken the run over, and left it again."""
+
+    def __init__(self, runtime, client):
+        self._runtime = runtime
+        self._client = client
+        self.resumed = 0
+
+    def __getattr__(self, name):
+        return getattr(self._runtime, name)
+
+    async def resume(self, run_id, **options):
+        self.resumed += 1
+        if self.resumed == 1:
+            rows(self._client, "UPDATE runs SET epoch = epoch + 1 RETURNING 1")
+        return await self._runtime.resume(run_id, **options)
+
+
+def test_a_run_that_was_taken_over_meanwhile_is_handed_back_and_not_left(place, client):
+    client.submit("Go.", run_id="r")
+
+    async def carry_out():
+        async with hr.Runtime([], store=opener(place)()) as runtime:
+            overtaken = Overtaken(runtime, client)
+            dispatcher = open_dispatcher(runtime.store, timing=QUICK)
+            worker = Worker(overtaken, dispatcher, model=ScriptedModel(["Done."]))
+            task = asyncio.create_task(worker.work())
+            run = await result(client, "r")
+            await worker.stop(grace_s=5.0)
+            await task
+            dispatcher.close()
+            runtime.store.close()
+            return run, overtaken.resumed
+
+    run, resumed = asyncio.run(carry_out())
+    assert (run.text, resumed) == ("Done.", 2)
+
+
+def test_a_run_is_resumed_at_the_epoch_that_was_read_only(client):
+    client.submit("Go.", run_id="r")
+    rows(
+        client,
+        "UPDATE runs SET epoch = 7, status = 'running', owner = 'gone:1:' RETURNING 1",
+    )
+    model = ScriptedModel(["Done."])
+    with pytest.raises(Fenced):
+        client.resume("r", anyway=True, epoch=6, model=model)
+    assert client.resume("r", anyway=True, epoch=7, model=model).text == "Done."
 
 
 @pytest.mark.parametrize("name", ["a b", "日本 ✓", "r.1.0", "a'; DROP--"])

@@ -39,7 +39,10 @@ def test_runs_that_are_killed_at_random_repeat_nothing_and_lose_nothing(survived
 
 def test_a_second_effect_would_be_found(survived, tmp_path):
     verdict = judged_again(
-        survived, tmp_path, "effects", lambda lines: [*lines, lines[0]]
+        survived,
+        tmp_path,
+        "effects",
+        lambda lines: [*lines, f"- {lines[0].split()[-1]}"],  # under no key
     )
     assert len(verdict.repeated) == 1
     assert not verdict.is_sound

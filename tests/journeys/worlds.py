@@ -1,8 +1,6 @@
 """A world that outlives the processes that change it: a far side in files, and one tool for each replay class."""
 
-import fcntl
 import os
-from contextlib import contextmanager
 
 import handrail as hr
 
@@ -11,6 +9,10 @@ CLASSES = ("key", "verify", "none")
 
 class Far:
     """A far side: `asked` has a line for each request that reached it, `effects` one for each thing that happened.
+
+    A line of `effects` begins with the key of its request, or `-`. The first line of a key is what happened; each later
+    one is a request that the far side answers from the first. So it knows a key from one moment on, and a process that
+    is frozen or killed beside that moment holds up nobody.
 
     `order` has every line, in the order of all, behind the number of the process that wrote it and the file's name.
     """
@@ -28,16 +30,10 @@ class Far:
         with (self.folder / name).open("a") as file:
             file.write(f"{line}\n")
 
-    @contextmanager
-    def alone(self):
-        """Let one process at a time look and write, as a far side does that knows its keys; a killed one lets go."""
-        with (self.folder / "alone").open("a") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            yield
-
     def lines(self, name):
         file = self.folder / name
-        return file.read_text().splitlines() if file.exists() else []
+        lines = file.read_text().splitlines() if file.exists() else []
+        return first_of_each_key(lines) if name == "effects" else lines
 
     def happened(self, title):
         """How often a ticket was opened."""
@@ -46,6 +42,18 @@ class Far:
     def was_asked(self, title):
         """How often somebody asked for a ticket."""
         return [line.split()[-1] for line in self.lines("asked")].count(title)
+
+
+def first_of_each_key(lines):
+    """Return the lines without those whose key has come before."""
+    known = set()
+    first = []
+    for line in lines:
+        key = line.split()[0]
+        if key == "-" or key not in known:
+            known.add(key)
+            first.append(line)
+    return first
 
 
 def tool(far, replay, **declared):
@@ -60,10 +68,7 @@ def declaration(far, replay):
     def key(title: str, context: hr.Context[None]) -> str:
         """Open a ticket, once for each key: the far side knows them."""
         far.add("asked", title)
-        with far.alone():  # its run's next owner may ask while a frozen one is here
-            known = [line.split()[0] for line in far.lines("effects")]
-            if context.idempotency_key not in known:
-                far.add("effects", f"{context.idempotency_key} {title}")
+        far.add("effects", f"{context.idempotency_key} {title}")
         return f"opened {title}"
 
     def plain(title: str) -> str:

@@ -74,7 +74,7 @@ class RunContract:
         self.settled(store.append_entry(JournalEntry("r_1", 1, [ANSWER], "done")))
         taken = self.settled(store.begin_run(first.record, unchanged=True))
         assert (taken.record.epoch, taken.record.status, list(taken.steps)) == (
-            2, "running", [],
+            2, "running", [ANSWER],
         )  # fmt: skip
         for record in (first.record, replace(RUN, run_id="r_none")):
             with pytest.raises(Fenced):
@@ -112,7 +112,10 @@ class RunContract:
         assert list(begun.steps) == [ANSWER]
         self.settled(store.append_entry(JournalEntry("r_1", 1, [RESULT], "done")))
         question = JournalStep("2.q", "question", {"messages": []})
-        self.settled(store.begin_run(begun.record, unchanged=True, steps=[question]))
+        taken = self.settled(
+            store.begin_run(begun.record, unchanged=True, steps=[question])
+        )
+        assert list(taken.steps) == []  # whoever asks another question knows them
         with pytest.raises(Fenced):
             other = JournalStep("2.q", "question", {"messages": ["other"]})
             self.settled(store.begin_run(begun.record, unchanged=True, steps=[other]))

@@ -171,6 +171,22 @@ def test_commits_wait_for_the_disk_also_where_the_server_would_not(dsn):
             admin.execute("ALTER ROLE CURRENT_USER RESET synchronous_commit")
 
 
+def test_whoever_waits_for_a_frozen_process_outlasts_it(dsn):
+    """The server ends the transaction of a process that says nothing; then those behind its locks go on."""
+
+    def read_limits(database):
+        return database.run(
+            "SELECT name, setting::bigint FROM pg_settings "
+            "WHERE name IN ('lock_timeout', 'idle_in_transaction_session_timeout')"
+        )
+
+    with PostgresStore(dsn) as store:
+        limits = dict(store.use_connection(read_limits))
+    assert (
+        0 < 2 * limits["idle_in_transaction_session_timeout"] < limits["lock_timeout"]
+    )
+
+
 def test_each_statement_sees_what_was_committed_before_it_wherever_the_server_says(dsn):
     with psycopg.connect(dsn, autocommit=True) as admin:
         isolation = "ALTER ROLE CURRENT_USER SET default_transaction_isolation"

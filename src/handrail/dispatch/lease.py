@@ -19,7 +19,13 @@ from typing import Any
 
 from handrail.dispatch.listener import Listener
 from handrail.dispatch.port import DispatchStats, QueueStats, Segment, Timing
-from handrail.dispatch.rows import Held, decode_segment, encode_segment
+from handrail.dispatch.rows import (
+    Held,
+    Requeued,
+    decode_segment,
+    encode_segment,
+    requeued_from,
+)
 from handrail.dispatch.table_dispatcher import CANCELLED, ENQUEUED, TableDispatcher
 from handrail.errors import ConfigError
 from handrail.stores.database import Database
@@ -97,14 +103,16 @@ class LeaseRows:
         return bool(dropped or marked)
 
     def beat(
-        self, database: Database, now: float, worker: str, *, is_steady: bool
-    ) -> None:
+        self, database: Database, now: float, worker: str, *, since: float, gap_s: float
+    ) -> float:
         """See `SegmentRows.beat`."""
-        database.run(_SQL["beat"], (worker, now, "steady" if is_steady else "up"))
+        [[reached]] = database.run(_SQL["beat"], (worker, now, since, gap_s))
+        return float(reached)
 
-    def has_steady(self, database: Database, since: float) -> bool:
-        """See `SegmentRows.has_steady`."""
-        return bool(database.run(_SQL["steady"], (since,)))
+    def oldest_beat(self, database: Database) -> float | None:
+        """See `SegmentRows.oldest_beat`."""
+        [[beat]] = database.run(_SQL["oldest_beat"])
+        return None if beat is None else float(beat)
 
     def leave(self, database: Database, worker: str) -> None:
         """See `SegmentRows.leave`."""
@@ -136,7 +144,7 @@ class LeaseRows:
                     break
                 rows += row
         taken = sorted(
-            (row for row in rows if row[4] is not None), key=lambda row: row[5]
+            (row for row in rows if row[5] is not None), key=lambda row: row[6]
         )
         return [_held(row) for row in taken]
 
@@ -156,18 +164,23 @@ class LeaseRows:
             self._notify(database, ENQUEUED)
         return is_ours
 
-    def requeue_dead(self, database: Database, now: float, dead_s: float) -> int:
+    def requeue_dead(
+        self, database: Database, now: float, dead_s: float
+    ) -> list[Requeued]:
         """See `SegmentRows.requeue_dead`."""
+        until = now - dead_s
         if self._is_shared:
-            given: tuple[Any, ...] = (_LOCK, now - dead_s, now)
-            requeued = database.run(_SQL["requeue_dead_postgres"], given)
-            database.run(_SQL["forget_dead_postgres"], (now - dead_s,))
+            given = (_LOCK, until, now)
+            dead = database.run(_SQL["requeue_dead_postgres"], given)
+            database.run(_SQL["forget_dead_postgres"], (until,))
         else:
-            requeued = database.run(_SQL["requeue_dead"], (now, now - dead_s))
-            database.run(_SQL["forget_dead"], (now - dead_s,))
-        if requeued:
+            dead = database.run(_SQL["dead"], (until,))
+            if dead:
+                database.run(_SQL["requeue_dead"], (now, until))
+            database.run(_SQL["forget_dead"], (until,))
+        if dead:
             self._notify(database, ENQUEUED)
-        return len(requeued)
+        return [requeued_from(row, now) for row in dead]
 
     def stats(self, database: Database, now: float, dead_s: float) -> DispatchStats:
         """See `SegmentRows.stats`."""
@@ -186,5 +199,7 @@ class LeaseRows:
 
 
 def _held(row: Sequence[Any]) -> Held:
-    row_id, attempt, text, cancelled, *_ = row
-    return Held(row_id, attempt, decode_segment(text), bool(cancelled))
+    row_id, attempt, text, cancelled, after_death, *_ = row
+    return Held(
+        row_id, attempt, decode_segment(text), bool(cancelled), bool(after_death)
+    )

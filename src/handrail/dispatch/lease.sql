@@ -18,12 +18,18 @@ DELETE FROM segments WHERE run_id = ? AND worker IS NULL RETURNING 1
 -- mark_cancelled: Those that are performed are told so by their worker.
 UPDATE segments SET cancelled = 1 WHERE run_id = ? AND worker IS NOT NULL RETURNING 1
 
--- beat: A worker is alive; `steady` once it has been in touch for two beats.
-INSERT INTO workers(worker, deployment, toolset, beat, state) VALUES (?, '', '', ?, ?)
-ON CONFLICT(worker) DO UPDATE SET beat = excluded.beat, state = excluded.state
+-- beat: A worker is alive. `since` is from when on the database has been in reach without a long gap: for this worker, or
+-- before it for another one, also one that is dead by now.
+WITH new(worker, beat, since, gap_s) AS (
+  VALUES (CAST(? AS text), CAST(? AS double precision), CAST(? AS double precision), CAST(? AS double precision)))
+INSERT INTO workers(worker, deployment, toolset, beat, state, since)
+SELECT new.worker, '', '', new.beat, '', coalesce(
+  (SELECT min(w.since) FROM workers AS w WHERE w.beat >= new.since - new.gap_s AND w.since < new.since), new.since)
+FROM new WHERE true
+ON CONFLICT(worker) DO UPDATE SET beat = excluded.beat, since = excluded.since RETURNING since
 
--- steady: Whether a steady worker was alive then.
-SELECT 1 FROM workers WHERE state = 'steady' AND beat >= ? LIMIT 1
+-- oldest_beat: Of the worker that has been silent for longest.
+SELECT min(beat) FROM workers
 
 -- leave: A worker has ended.
 DELETE FROM workers WHERE worker = ?
@@ -57,7 +63,7 @@ UPDATE segments SET
   attempt = segments.attempt + (segments.id = best.id),
   turn = CASE WHEN segments.id = best.id THEN slot.turn ELSE best.turn END
 FROM slot, best, given WHERE segments.id IN (slot.id, best.id)
-RETURNING id, attempt, segment, cancelled, worker, turn
+RETURNING id, attempt, segment, cancelled, after_death, worker, turn
 
 -- claim_postgres: The next segments of a queue, as `claim_sqlite` does for one: as many of each scope as have the turn.
 -- Rows that another worker claims at this moment are passed over.
@@ -95,31 +101,36 @@ changes AS (
   FROM left_over JOIN turns_left ON turns_left.scope = left_over.scope AND turns_left.place = left_over.place)
 UPDATE segments AS s SET worker = changes.worker, attempt = s.attempt + changes.claims, turn = changes.turn
 FROM changes WHERE s.id = changes.id
-RETURNING s.id, s.attempt, s.segment, s.cancelled, s.worker, s.turn
+RETURNING s.id, s.attempt, s.segment, s.cancelled, s.after_death, s.worker, s.turn
 
 -- held: What a worker holds.
-SELECT id, attempt, segment, cancelled FROM segments WHERE worker = ?
+SELECT id, attempt, segment, cancelled, after_death FROM segments WHERE worker = ?
 
 -- finish: A segment is done, if its worker still holds it.
 DELETE FROM segments WHERE id = ? AND worker = ? AND attempt = ? RETURNING 1
 
 -- release: A segment waits again, if its worker still holds it. It takes the turn that runs now, so that one which
 -- nobody can perform does not hold the turns of the queue back.
-UPDATE segments SET worker = NULL, since = ?, turn = (
+UPDATE segments SET worker = NULL, after_death = 0, since = ?, turn = (
   SELECT max(s.turn) FROM segments AS s WHERE s.queue = segments.queue AND s.worker IS NOT NULL)
 WHERE id = ? AND worker = ? AND attempt = ? RETURNING 1
 
--- requeue_dead: Segments wait again whose worker is silent.
-UPDATE segments SET worker = NULL, since = ? WHERE worker IS NOT NULL AND NOT EXISTS (
+-- dead: What workers hold that are silent.
+SELECT s.run_id, s.worker, w.beat FROM segments AS s LEFT JOIN workers AS w ON w.worker = s.worker
+WHERE s.worker IS NOT NULL AND coalesce(w.beat < ?, true)
+
+-- requeue_dead: These segments wait again.
+UPDATE segments SET worker = NULL, after_death = 1, since = ? WHERE worker IS NOT NULL AND NOT EXISTS (
   SELECT 1 FROM workers AS w WHERE w.worker = segments.worker AND w.beat >= ?) RETURNING 1
 
--- requeue_dead_postgres: The same, by one process at a time; the others leave it to that one. A row that a frozen process
--- has locked is left for the next sweep: the others do not wait for it.
+-- requeue_dead_postgres: Both at once, by one process at a time; the others leave it to that one. A row that a frozen
+-- process has locked is left for the next sweep: the others do not wait for it.
 WITH ours AS MATERIALIZED (SELECT pg_try_advisory_xact_lock(CAST(? AS bigint)) AS are),
 dead AS MATERIALIZED (
-  SELECT s.id FROM segments AS s WHERE (SELECT are FROM ours) AND s.worker IS NOT NULL AND NOT EXISTS (
-    SELECT 1 FROM workers AS w WHERE w.worker = s.worker AND w.beat >= ?) FOR UPDATE OF s SKIP LOCKED)
-UPDATE segments SET worker = NULL, since = ? FROM dead WHERE segments.id = dead.id RETURNING 1
+  SELECT s.id, s.worker, w.beat FROM segments AS s LEFT JOIN workers AS w ON w.worker = s.worker
+  WHERE (SELECT are FROM ours) AND s.worker IS NOT NULL AND coalesce(w.beat < ?, true) FOR UPDATE OF s SKIP LOCKED)
+UPDATE segments AS s SET worker = NULL, after_death = 1, since = ? FROM dead WHERE s.id = dead.id
+RETURNING s.run_id, dead.worker, dead.beat
 
 -- forget_dead: Silent workers; one that comes back registers again.
 DELETE FROM workers WHERE beat < ?

@@ -24,7 +24,13 @@ from typing import TYPE_CHECKING, Any
 
 from handrail.dispatch.listener import Listener
 from handrail.dispatch.port import DispatchStats, QueueStats, Segment, Timing
-from handrail.dispatch.rows import Held, decode_segment, encode_segment
+from handrail.dispatch.rows import (
+    Held,
+    Requeued,
+    decode_segment,
+    encode_segment,
+    requeued_from,
+)
 from handrail.dispatch.table_dispatcher import CANCELLED, ENQUEUED, TableDispatcher
 from handrail.errors import ConfigError, StoreUnavailable, describe_install
 from handrail.stores.database import Database
@@ -132,14 +138,16 @@ class ProcrastinateRows:
         return bool(dropped or marked)
 
     def beat(
-        self, database: Database, now: float, worker: str, *, is_steady: bool
-    ) -> None:
+        self, database: Database, now: float, worker: str, *, since: float, gap_s: float
+    ) -> float:
         """See `SegmentRows.beat`."""
-        database.run(_SQL["beat"], (worker, now, is_steady))
+        [[reached]] = database.run(_SQL["beat"], (worker, now, since, gap_s))
+        return float(reached)
 
-    def has_steady(self, database: Database, since: float) -> bool:
-        """See `SegmentRows.has_steady`."""
-        return bool(database.run(_SQL["steady"], (since,)))
+    def oldest_beat(self, database: Database) -> float | None:
+        """See `SegmentRows.oldest_beat`."""
+        [[beat]] = database.run(_SQL["oldest_beat"])
+        return None if beat is None else float(beat)
 
     def leave(self, database: Database, worker: str) -> None:
         """See `SegmentRows.leave`."""
@@ -161,8 +169,8 @@ class ProcrastinateRows:
         """See `SegmentRows.claim`."""
         given = (worker, queue, json.dumps(list(aside)), most)
         rows = database.run(_SQL["claim"], given)
-        taken = [row for row in rows if row[4] is not None]
-        return [_held(row) for row in sorted(taken, key=lambda row: row[5])]
+        taken = [row for row in rows if row[5] is not None]
+        return [_held(row) for row in sorted(taken, key=lambda row: row[6])]
 
     def held(self, database: Database, worker: str) -> list[Held]:
         """See `SegmentRows.held`."""
@@ -180,14 +188,16 @@ class ProcrastinateRows:
             database.run(_SQL["wake"])
         return is_ours
 
-    def requeue_dead(self, database: Database, now: float, dead_s: float) -> int:
+    def requeue_dead(
+        self, database: Database, now: float, dead_s: float
+    ) -> list[Requeued]:
         """See `SegmentRows.requeue_dead`."""
-        requeued = database.run(_SQL["requeue_dead"], (_LOCK, now - dead_s, now))
+        dead = database.run(_SQL["requeue_dead"], (_LOCK, now - dead_s, now))
         database.run(_SQL["forget_ended"])
         database.run(_SQL["forget_dead"], (now - dead_s,))
-        if requeued:
+        if dead:
             database.run(_SQL["wake"])
-        return len(requeued)
+        return [requeued_from(row, now) for row in dead]
 
     def stats(self, database: Database, now: float, dead_s: float) -> DispatchStats:
         """See `SegmentRows.stats`."""
@@ -202,8 +212,10 @@ class ProcrastinateRows:
 
 
 def _held(row: Sequence[Any]) -> Held:
-    row_id, attempt, text, cancelled, *_ = row
-    return Held(row_id, attempt, decode_segment(text), bool(cancelled))
+    row_id, attempt, text, cancelled, after_death, *_ = row
+    return Held(
+        row_id, attempt, decode_segment(text), bool(cancelled), bool(after_death)
+    )
 
 
 # ---------------------------------------------------------------------- tables
@@ -242,7 +254,7 @@ def make_tables(store: DurableStore) -> None:
         ) from error
 
 
-_OURS = "handrail_2"
+_OURS = "handrail_3"
 """Our own columns and indexes, among the names of migrations."""
 
 

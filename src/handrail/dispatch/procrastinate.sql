@@ -17,10 +17,11 @@ ALTER TABLE handrail_jobs.procrastinate_jobs
   ADD COLUMN IF NOT EXISTS handrail_scope text COLLATE "C" NOT NULL DEFAULT '',
   ADD COLUMN IF NOT EXISTS handrail_turn bigint NOT NULL DEFAULT 0,
   ADD COLUMN IF NOT EXISTS handrail_cancelled boolean NOT NULL DEFAULT false,
-  ADD COLUMN IF NOT EXISTS handrail_since double precision NOT NULL DEFAULT 0;
+  ADD COLUMN IF NOT EXISTS handrail_since double precision NOT NULL DEFAULT 0,
+  ADD COLUMN IF NOT EXISTS handrail_after_death boolean NOT NULL DEFAULT false;
 ALTER TABLE handrail_jobs.procrastinate_workers
   ADD COLUMN IF NOT EXISTS handrail_worker text COLLATE "C" UNIQUE,
-  ADD COLUMN IF NOT EXISTS handrail_steady boolean NOT NULL DEFAULT false;
+  ADD COLUMN IF NOT EXISTS handrail_since double precision;
 ALTER TABLE handrail_jobs.procrastinate_jobs SET (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05);
 CREATE UNIQUE INDEX IF NOT EXISTS handrail_once ON handrail_jobs.procrastinate_jobs(queueing_lock)
   WHERE status IN ('todo', 'doing');
@@ -69,14 +70,20 @@ WHERE lock = ? AND status = 'todo' AND task_name = 'handrail.segment' RETURNING 
 UPDATE handrail_jobs.procrastinate_jobs SET abort_requested = true
 WHERE lock = ? AND status = 'doing' AND task_name = 'handrail.segment' RETURNING 1
 
--- beat: A worker is alive; `steady` once it has been in touch for two beats.
-INSERT INTO handrail_jobs.procrastinate_workers(handrail_worker, last_heartbeat, handrail_steady)
-VALUES (?, to_timestamp(?), CAST(? AS boolean))
+-- beat: A worker is alive; see `lease.sql`.
+WITH new(worker, beat, since, gap_s) AS (
+  VALUES (CAST(? AS text), CAST(? AS double precision), CAST(? AS double precision), CAST(? AS double precision)))
+INSERT INTO handrail_jobs.procrastinate_workers(handrail_worker, last_heartbeat, handrail_since)
+SELECT new.worker, to_timestamp(new.beat), coalesce(
+  (SELECT min(w.handrail_since) FROM handrail_jobs.procrastinate_workers AS w
+    WHERE w.last_heartbeat >= to_timestamp(new.since - new.gap_s) AND w.handrail_since < new.since), new.since)
+FROM new
 ON CONFLICT(handrail_worker) DO UPDATE SET last_heartbeat = excluded.last_heartbeat,
-  handrail_steady = excluded.handrail_steady
+  handrail_since = excluded.handrail_since RETURNING handrail_since
 
--- steady: Whether a steady worker was alive then.
-SELECT 1 FROM handrail_jobs.procrastinate_workers WHERE handrail_steady AND last_heartbeat >= to_timestamp(?) LIMIT 1
+-- oldest_beat: Of the worker that has been silent for longest.
+SELECT extract(epoch FROM min(last_heartbeat))::double precision FROM handrail_jobs.procrastinate_workers
+WHERE handrail_worker IS NOT NULL
 
 -- leave: A worker has ended.
 DELETE FROM handrail_jobs.procrastinate_workers WHERE handrail_worker = ?
@@ -136,10 +143,10 @@ UPDATE handrail_jobs.procrastinate_jobs AS s SET handrail_turn = changes.turn,
   attempts = s.attempts + CASE WHEN changes.claims THEN 1 ELSE 0 END,
   abort_requested = changes.claims AND s.handrail_cancelled
 FROM changes WHERE s.id = changes.id
-RETURNING s.id, s.attempts, s.args ->> 'segment', s.abort_requested, s.worker_id, s.handrail_turn
+RETURNING s.id, s.attempts, s.args ->> 'segment', s.abort_requested, s.handrail_after_death, s.worker_id, s.handrail_turn
 
 -- held: What a worker holds.
-SELECT s.id, s.attempts, s.args ->> 'segment', s.abort_requested
+SELECT s.id, s.attempts, s.args ->> 'segment', s.abort_requested, s.handrail_after_death
 FROM handrail_jobs.procrastinate_workers AS w JOIN handrail_jobs.procrastinate_jobs AS s ON s.worker_id = w.id
 WHERE w.handrail_worker = ? AND s.status = 'doing'
 
@@ -149,7 +156,7 @@ DELETE FROM handrail_jobs.procrastinate_jobs AS s WHERE s.id = ? AND s.status = 
 
 -- release: A segment waits again, if its worker still holds it; it takes the turn that runs now.
 UPDATE handrail_jobs.procrastinate_jobs AS s SET status = 'todo', worker_id = NULL, abort_requested = false,
-  handrail_cancelled = s.abort_requested, handrail_since = ?, handrail_turn = (
+  handrail_cancelled = s.abort_requested, handrail_after_death = false, handrail_since = ?, handrail_turn = (
     SELECT max(o.handrail_turn) FROM handrail_jobs.procrastinate_jobs AS o
     WHERE o.queue_name = s.queue_name AND o.status = 'doing' AND o.task_name = 'handrail.segment')
 WHERE s.id = ? AND s.status = 'doing' AND s.worker_id =
@@ -159,13 +166,14 @@ WHERE s.id = ? AND s.status = 'doing' AND s.worker_id =
 -- A row that a frozen process has locked is left for the next sweep: the others do not wait for it.
 WITH ours AS MATERIALIZED (SELECT pg_try_advisory_xact_lock(CAST(? AS bigint)) AS are),
 dead AS MATERIALIZED (
-  SELECT s.id FROM handrail_jobs.procrastinate_jobs AS s
-  WHERE (SELECT are FROM ours) AND s.status = 'doing' AND s.task_name = 'handrail.segment' AND NOT EXISTS (
-    SELECT 1 FROM handrail_jobs.procrastinate_workers AS w
-    WHERE w.id = s.worker_id AND w.last_heartbeat >= to_timestamp(?)) FOR UPDATE OF s SKIP LOCKED)
+  SELECT s.id, w.handrail_worker AS worker, w.last_heartbeat AS beat FROM handrail_jobs.procrastinate_jobs AS s
+  LEFT JOIN handrail_jobs.procrastinate_workers AS w ON w.id = s.worker_id
+  WHERE (SELECT are FROM ours) AND s.status = 'doing' AND s.task_name = 'handrail.segment'
+    AND coalesce(w.last_heartbeat < to_timestamp(?), true) FOR UPDATE OF s SKIP LOCKED)
 UPDATE handrail_jobs.procrastinate_jobs AS s SET status = 'todo', worker_id = NULL, abort_requested = false,
-  handrail_cancelled = s.abort_requested, handrail_since = ?
-FROM dead WHERE s.id = dead.id RETURNING 1
+  handrail_cancelled = s.abort_requested, handrail_after_death = true, handrail_since = ?
+FROM dead WHERE s.id = dead.id
+RETURNING s.lock, dead.worker, extract(epoch FROM dead.beat)::double precision
 
 -- forget_dead: Silent workers; one that comes back registers again. A worker to which a job refers is left for the
 -- next sweep: deleting it changes the job, and a frozen process may have that locked.

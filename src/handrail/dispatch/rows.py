@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from msgspec import Struct
 
 from handrail.dispatch.port import DispatchStats, Segment
 from handrail.stores.database import Database
+from handrail.stores.sql_values import decode_name
 
 
 class Held(Struct, frozen=True):
@@ -26,12 +27,28 @@ class Held(Struct, frozen=True):
         attempt: How often the row was claimed, this time included.
         segment: The segment.
         cancelled: Whether its end was asked for.
+        after_death: Whether the worker that claimed it before was found dead, and did not hand it over.
     """
 
     id: int
     attempt: int
     segment: Segment
     cancelled: bool = False
+    after_death: bool = False
+
+
+class Requeued(Struct, frozen=True):
+    """A segment that waits again since its worker was found dead.
+
+    Attributes:
+        run_id: The run of the segment.
+        worker: The worker; empty where nothing of it is known.
+        silent_s: How long it had been silent, by the database's clock; None where nothing of it is known.
+    """
+
+    run_id: str
+    worker: str = ""
+    silent_s: float | None = None
 
 
 def encode_segment(segment: Segment) -> str:
@@ -52,6 +69,14 @@ def decode_segment(text: str) -> Segment:
     return Segment(*json.loads(text))
 
 
+def requeued_from(row: Sequence[Any], now: float) -> Requeued:
+    """Return what a row says of a dead worker's segment: its run, and the worker's name and last beat, or None."""
+    run_id, worker, beat = row
+    return Requeued(
+        decode_name(run_id), worker or "", None if beat is None else now - beat
+    )
+
+
 class SegmentRows(Protocol):
     """The statements of one kind of tables."""
 
@@ -68,17 +93,21 @@ class SegmentRows(Protocol):
         ...
 
     def beat(
-        self, database: Database, now: float, worker: str, *, is_steady: bool
-    ) -> None:
+        self, database: Database, now: float, worker: str, *, since: float, gap_s: float
+    ) -> float:
         """Record that a worker is alive; registers it where nobody knows it, or no longer.
 
         Args:
-            is_steady: Whether it has been in touch for two beats.
+            since: From when on this worker has reached the database.
+            gap_s: How long before that the last beat of another worker may lie that reached it until then.
+
+        Returns:
+            From when on the database has been in reach without a longer gap, for one worker after the other.
         """
         ...
 
-    def has_steady(self, database: Database, since: float) -> bool:
-        """Whether a steady worker was alive at that time or later."""
+    def oldest_beat(self, database: Database) -> float | None:
+        """Return when the most silent worker said that it is alive; None where there is no worker."""
         ...
 
     def leave(self, database: Database, worker: str) -> None:
@@ -113,8 +142,10 @@ class SegmentRows(Protocol):
         """Let a segment wait again; False where the worker holds it no longer."""
         ...
 
-    def requeue_dead(self, database: Database, now: float, dead_s: float) -> int:
-        """Let the segments of workers that were silent for so long wait again; return how many."""
+    def requeue_dead(
+        self, database: Database, now: float, dead_s: float
+    ) -> list[Requeued]:
+        """Let the segments of workers that were silent for so long wait again, and forget these workers."""
         ...
 
     def stats(self, database: Database, now: float, dead_s: float) -> DispatchStats:

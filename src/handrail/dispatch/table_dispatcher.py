@@ -6,9 +6,10 @@ something is heard or the next poll is due.
 
 Rule 1: what the database says is held, and nobody performs, is settled or released in the next round: the answer to
         a claim may be lost, and so may the statement that finishes a segment.
-Rule 2: a worker that was out of touch itself, frozen or cut off from the database, first says that it is alive and
-        gives the others time to do so, before it counts anybody as dead. It need not where another one has been in
-        touch all the time: whoever lives has then had that time.
+Rule 2: nobody counts as dead only because nobody could beat. A worker judges the others once the database has been in
+        reach for two beats without a long gap: whoever lives has then had the time. It need not have reached it all
+        that time itself. A beat records from when on its worker has, and a worker that starts, or was frozen, goes
+        on from the beats that others have left, also of those that have died since.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from handrail.dispatch.port import (
     Timing,
     Transaction,
 )
-from handrail.dispatch.rows import Held, SegmentRows
+from handrail.dispatch.rows import Held, Requeued, SegmentRows
 from handrail.errors import ConfigError, StoreUnavailable
 from handrail.futures import StoreAnswer, wait_for
 from handrail.logs import log
@@ -51,6 +52,7 @@ _LARGEST_NUMBER = 2**31 - 1
 _MOST_ASIDE = 1000
 _CANCEL_S = 5.0
 """How long a cancelled task may take to end before its segment is handed over."""
+_MOST_SHOWN = 10
 _LEAVE_S = 10.0
 """How long a worker that ends waits for its database; then the others find it dead."""
 
@@ -107,7 +109,7 @@ class TableDispatcher:
         """See `port.Dispatcher.requeue_dead`."""
         dead_s = self.timing.dead_s
         return self.transact(
-            lambda database, now: self._rows.requeue_dead(database, now, dead_s)
+            lambda database, now: len(self._rows.requeue_dead(database, now, dead_s))
         )
 
     def stats(self) -> Future[DispatchStats]:
@@ -229,9 +231,12 @@ class _Shift:
         self._promising: list[str] = []
         """The queues that had more waiting when we last looked."""
         self._looked = self._probed = -1e9
-        self._beaten = -1e9
-        self._in_touch_since = self._reached = time.monotonic()
-        self._swept = -1e9
+        self._beaten = self._reached = -1e9
+        self._in_reach_since: float | None = None
+        """From when on the database is known to have been in reach without a long gap, by its clock."""
+        self._beaten_at = -1e9
+        """When the database had our last beat, by its clock."""
+        self._sweep_at = -1e9
         self._is_silent = False
 
     def hear(self, what: str) -> None:
@@ -310,42 +315,72 @@ class _Shift:
             self._reached = time.monotonic()
 
     async def _sleep(self) -> None:
+        sweep_s = max(0.0, self._sweep_at - time.monotonic())
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._heard.wait(), self._timing.poll_s)
+            await asyncio.wait_for(
+                self._heard.wait(), min(self._timing.poll_s, sweep_s)
+            )
 
     async def _stay_alive(self) -> None:
         """Beat when it is time, and look for dead workers when it is time."""
         now = time.monotonic()
-        timing = self._timing
-        # We were frozen, or the database was gone. After a long silence other workers may only seem dead, so they get
-        # time to beat. After a short one, a worker that seems dead is dead.
-        if now - self._reached > max(timing.beat_s, timing.dead_s - 3 * timing.beat_s):
-            self._in_touch_since = now
-        is_steady = now - self._in_touch_since >= 2 * timing.beat_s
-        is_vouched_for = False
-        if now - self._beaten >= timing.beat_s or self._in_touch_since == now:
-            is_vouched_for = await self._transact(
-                lambda database, at: self._beat(database, at, is_steady=is_steady)
-            )
+        if now - self._reached > self._gap_s:
+            # We have just begun, were frozen, or the database was gone.
+            self._in_reach_since = None
+        if now - self._beaten >= self._timing.beat_s or self._in_reach_since is None:
+            self._in_reach_since, self._beaten_at = await self._transact(self._beat)
             self._beaten = now
-        is_time = now - self._swept >= timing.sweep_s
-        if is_time and (is_steady or is_vouched_for):
-            self._swept = now
-            dead_s = timing.dead_s
-            requeued = await self._transact(
-                lambda database, at: self._rows.requeue_dead(database, at, dead_s)
-            )
-            if requeued:
-                log.warning("%d segments of dead workers wait again", requeued)
+        if now >= self._sweep_at:
+            dead, next_s = await self._transact(self._sweep)
+            self._sweep_at = now + next_s
+            _log_dead(dead)
 
-    def _beat(self, database: Database, at: float, *, is_steady: bool) -> bool:
-        """Say that we are alive; return whether a steady worker was, so lately that all who live have beaten since.
+    @property
+    def _gap_s(self) -> float:
+        """How long the database may be out of reach before all who live get two beats of time to say so.
 
-        Steady at s, it was in touch from two beats before s on, and so was whoever lives.
+        After a shorter time whoever lives is not yet silent for long enough to count as dead.
+        """
+        return max(self._timing.beat_s, self._timing.dead_s - 3 * self._timing.beat_s)
+
+    def _beat(self, database: Database, at: float) -> tuple[float, float]:
+        """Say that we are alive; return from when on the database is known to have been in reach, and its time."""
+        since = self._reached_since(at)
+        reached = self._rows.beat(
+            database,
+            at,
+            self._worker,
+            since=at if since is None else since,
+            gap_s=self._gap_s,
+        )
+        return reached, at
+
+    def _reached_since(self, at: float) -> float | None:
+        """Return from when on the database has been in reach until now; None if our last beat is too long ago.
+
+        Asked within the transaction: its begin may have waited for the database.
+        """
+        is_lately = at - self._beaten_at <= self._timing.beat_s + self._gap_s
+        return self._in_reach_since if is_lately else None
+
+    def _sweep(self, database: Database, at: float) -> tuple[list[Requeued], float]:
+        """Take the segments of dead workers from them; return these, and after how many seconds to sweep again.
+
+        That is when the most silent worker will have died if it stays silent: then it need not wait for a sweep.
         """
         timing = self._timing
-        self._rows.beat(database, at, self._worker, is_steady=is_steady)
-        return self._rows.has_steady(database, at - timing.dead_s + 2 * timing.beat_s)
+        since = self._reached_since(at)
+        if since is None:
+            return [], timing.poll_s
+        early_s = since + 2 * timing.beat_s - at
+        if early_s > 0:
+            return [], min(early_s, timing.sweep_s)
+        dead = self._rows.requeue_dead(database, at, timing.dead_s)
+        beat = self._rows.oldest_beat(database)
+        if beat is None:
+            return dead, timing.sweep_s
+        left_s = beat + timing.dead_s - at
+        return dead, min(max(left_s, timing.poll_s), timing.sweep_s)
 
     async def _look_at_held(self) -> None:
         """Tell what runs here whether it was cancelled or lost; settle what nobody performs."""
@@ -360,7 +395,9 @@ class _Shift:
         for name, running in self._running.items():
             if name not in held:
                 running.lost.set()
-            elif held[name].cancelled:
+                continue
+            running.sure_until = self._sure_until(now)
+            if held[name].cancelled:
                 running.cancelled.set()
         for name, each in held.items():
             if name not in self._running:
@@ -378,9 +415,14 @@ class _Shift:
         queues = [*self._promising]
         for place in range(len(queues)):
             queue = queues[(self._next_queue + place) % len(queues)]
+            asked = time.monotonic()
             taken = await self._claim_from(queue, free)
+            if time.monotonic() > self._sure_until(asked):
+                # frozen meanwhile; the next round settles what is still ours
+                self._looked = -1e9
+                return
             for each in taken:
-                self._start(each)
+                self._start(each, self._sure_until(asked))
             if len(taken) < free:
                 self._promising.remove(queue)
             free -= len(taken)
@@ -408,12 +450,20 @@ class _Shift:
 
     # ------------------------------------------------------------------ one segment
 
-    def _start(self, held: Held) -> None:
+    def _sure_until(self, asked: float) -> float:
+        """Return until when nobody can have taken what we asked the database for, and got.
+
+        Our last beat was at most one beat old then.
+        """
+        return asked + self._timing.dead_s - 2 * self._timing.beat_s
+
+    def _start(self, held: Held, sure_until: float) -> None:
         name = (held.id, held.attempt)
         for (row_id, _), earlier in self._running.items():
             if row_id == held.id:  # taken from us while we were silent
                 earlier.lost.set()
-        running = Running(held.segment, held.attempt)
+        running = Running(held.segment, held.attempt, after_death=held.after_death)
+        running.sure_until = sure_until
         if held.cancelled:
             running.cancelled.set()
         self._running[name] = running
@@ -491,6 +541,26 @@ class _Shift:
     async def _read(self, job: Callable[[Database], T]) -> T:
         answer: StoreAnswer[T] = self._dispatcher.read(job)
         return await wait_for(answer)
+
+
+def _log_dead(dead: Sequence[Requeued]) -> None:
+    """Name each worker that was found dead, and the runs that wait again."""
+    by_worker: dict[str, list[Requeued]] = {}
+    for each in dead:
+        by_worker.setdefault(each.worker, []).append(each)
+    for worker, lost in by_worker.items():
+        silent_s = lost[0].silent_s
+        silence = "" if silent_s is None else f", silent for {silent_s:.1f} s"
+        shown = ", ".join(each.run_id[:100] for each in lost[:_MOST_SHOWN])
+        more = ", ..." if len(lost) > _MOST_SHOWN else ""
+        log.warning(
+            "the worker %s%s, counts as dead; %d segments wait again: %s%s",
+            worker or "of an unknown name",
+            silence,
+            len(lost),
+            shown,
+            more,
+        )
 
 
 def _check(segment: Segment) -> None:

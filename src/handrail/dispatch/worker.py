@@ -9,7 +9,9 @@ everything else: the journal which steps are done, the ledger which writes, and 
 Rule 1: a segment is finished only once the store says how its run stands; else it is handed back.
 Rule 2: a worker that lacks a tool which a run needs hands its segment back, and says so. So two versions of the tools
         can be deployed side by side.
-Rule 3: a run in which several workers in a row have died is poisoned: a person decides.
+Rule 3: only who has the segment takes its run over. The run's epoch is read while the segment is certainly ours, and
+        the run is taken over at that epoch only: a worker that was frozen takes nothing from whoever replaced it.
+Rule 4: a run in which several workers in a row have died is poisoned: a person decides.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from handrail.engine.verbs import ResumeOptions
 from handrail.errors import (
     Code,
     ConfigError,
+    Fenced,
     JournalMismatch,
     RunUnderWay,
     SetupError,
@@ -73,7 +76,12 @@ class Resumes(Protocol):
     def store(self) -> Any: ...
 
     async def resume(
-        self, run_id: str, *, anyway: bool = False, **options: Unpack[ResumeOptions]
+        self,
+        run_id: str,
+        *,
+        anyway: bool = False,
+        epoch: int | None = None,
+        **options: Unpack[ResumeOptions],
     ) -> Run[Any]:
         """See `Runtime.resume`."""
         ...
@@ -211,12 +219,15 @@ class Worker:
         """Resume the run of a segment; return what became of it, for the log."""
         taken = await wait_for(
             self._store.take_segment(
-                segment.run_id, segment.number, again=running.attempt > 1
+                segment.run_id, segment.number, after_death=running.after_death
             )
         )
         self._answered_at = monotonic()
         if taken is None:
             return "nothing to do"
+        if monotonic() > running.sure_until:
+            running.lost.set()
+            raise HandBack("this worker was frozen, or cut off from its store")
         record = taken.stored.record
         if taken.submission.deaths > MOST_TAKEOVERS or record.status == "poisoned":
             return await self._poison(record, segment)
@@ -250,6 +261,7 @@ class Worker:
                 name,
                 scope=scope,
                 anyway=True,
+                epoch=record.epoch,
                 model=model,
                 principal=taken.submission.principal,
                 deps=self._deps,
@@ -271,7 +283,7 @@ class Worker:
             if not running.lost.is_set():
                 raise
             raise HandBack("another worker has taken the segment over") from None
-        except RunUnderWay as error:
+        except (Fenced, RunUnderWay) as error:
             raise HandBack(str(error)) from error
         except (SetupError, JournalMismatch) as error:
             raise HandBack(f"this worker cannot carry it out: {error}") from error

@@ -465,6 +465,7 @@ def resume(
     run_id: str,
     *,
     anyway: bool = False,
+    epoch: int | None = None,
     output: Any = None,
     **options: Any,
 ) -> Verb[Run[Any]]:
@@ -482,7 +483,13 @@ def resume(
     active, asked, model = open_stored_run(engine, stored, output=output, **options)
     engine.open_conversation(active, asked.messages, asked.output, model)
     record = take_over(engine, active, stored, new_output=output is not None)
-    return (yield from _drive_to_end(engine, active, model, record))
+    if record is not None and epoch is not None:
+        record = replace(record, epoch=epoch)
+    return (
+        yield from _drive_to_end(
+            engine, active, model, record, unchanged=epoch is not None
+        )
+    )
 
 
 def replay(
@@ -540,22 +547,26 @@ def _drive_to_end(
     record: RunRecord | None,
     *,
     new: bool = False,
+    unchanged: bool = False,
     question: JournalStep | None = None,
 ) -> Verb[Run[Any]]:
     """Drive an opened run until it has ended.
 
     Args:
         record: What the store is to keep of it; None where its journal is attached already, or it has none.
+        unchanged: Take it over only if its epoch is still that of the record.
         question: The step with which its next round begins.
 
     Raises:
-        Fenced: Somebody else has asked the next question.
+        Fenced: Somebody else has asked the next question, or taken the run over.
     """
     try:
         if record is not None:
             active.begin_driving()
             if question is None:
-                stored = yield engine.runs.begin_run(record, new=new)
+                stored = yield engine.runs.begin_run(
+                    record, new=new, unchanged=unchanged
+                )
             else:
                 stored = yield engine.runs.begin_run(
                     record, unchanged=True, steps=[question]

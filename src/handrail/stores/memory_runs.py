@@ -63,7 +63,8 @@ class FullMemoryStore(MemoryStore):
             for step in steps:
                 all_steps.setdefault(step.key, step)
                 self._note_time(record.run_id, step.key, now)
-            return StoredRun(taken, () if unchanged else tuple(all_steps.values()))
+            has_steps = unchanged and steps
+            return StoredRun(taken, () if has_steps else tuple(all_steps.values()))
 
     def append_entry(self, entry: JournalEntry) -> bool:
         """See `ports.RunStore.append_entry`."""

@@ -75,7 +75,11 @@ _CONNECTION_SETTINGS: dict[str, Any] = {
 }  # fmt: skip
 
 
-_READING = "SET default_transaction_read_only = on"
+# Who only reads holds nobody up, and may take its time over what it has read.
+_READING = (
+    "SELECT set_config('default_transaction_read_only', 'on', false), "
+    "set_config('idle_in_transaction_session_timeout', '60s', false)"
+)
 # Who deletes gives way at once, and a deletion that is undone is made again.
 _DELETING = "SELECT set_config('lock_timeout', '20ms', false), set_config('synchronous_commit', 'off', false)"
 

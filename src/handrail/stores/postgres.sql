@@ -1,8 +1,9 @@
 -- settings: Our tables by their plain names, bounded waits, commits on the disk, rows looked up by their keys only, and each
--- statement sees what was committed before it: also behind the locks that a function waits for.
+-- statement sees what was committed before it: also behind the locks that a function waits for. The server ends the
+-- transaction of a frozen process long before whoever waits for its locks gives up.
 SELECT set_config('search_path', 'handrail', false), set_config('lock_timeout', '10s', false),
   set_config('default_transaction_isolation', 'read committed', false),
-  set_config('idle_in_transaction_session_timeout', '10s', false),
+  set_config('idle_in_transaction_session_timeout', '3s', false),
   set_config('synchronous_commit', CASE current_setting('synchronous_commit')
     WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, false),
   set_config('enable_seqscan', 'off', false), set_config('enable_hashjoin', 'off', false),
@@ -422,6 +423,10 @@ BEGIN
     END IF;
   END IF;
 END $body$;
+
+-- schema_13: From when on a worker knows that the store was in reach, and whether a segment's last worker was found dead.
+ALTER TABLE workers ADD COLUMN since double precision;
+ALTER TABLE segments ADD COLUMN after_death bigint NOT NULL DEFAULT 0;
 
 -- commit_group: A group in one message, written and committed only if everything is as expected; see `commit_group_1`.
 SELECT clock, is_chained, has_pending, seq FROM commit_group_1(%s::integer, %s::text, %s::jsonb)

@@ -170,7 +170,8 @@ class DurableRuns(SubmittedRuns):
                 owner=record.owner,
                 takeovers=takeovers,
             )
-            return StoredRun(taken, () if unchanged else _steps(database, run_id))
+            has_steps = unchanged and steps
+            return StoredRun(taken, () if has_steps else _steps(database, run_id))
 
         return self._submit(begin)
 

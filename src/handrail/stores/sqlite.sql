@@ -132,6 +132,10 @@ ALTER TABLE steps_11 RENAME TO steps;
 DROP INDEX effects_act;
 CREATE INDEX effects_act ON effects(run_id, substr(fingerprint, 1, 12));
 
+-- schema_12: From when on a worker knows that the store was in reach, and whether a segment's last worker was found dead.
+ALTER TABLE workers ADD COLUMN since REAL;
+ALTER TABLE segments ADD COLUMN after_death INTEGER NOT NULL DEFAULT 0;
+
 -- migrated: The tables have reached a version.
 INSERT INTO schema_version(version, at) VALUES (?1, (julianday('now') - 2440587.5) * 86400.0)
 

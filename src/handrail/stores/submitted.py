@@ -80,7 +80,7 @@ class SubmittedRuns(SharedLimitRows):
         return self._submit(submit)
 
     def take_segment(
-        self, run_id: str, number: int, *, again: bool
+        self, run_id: str, number: int, *, after_death: bool
     ) -> Future[SubmittedRun | None]:
         """See `ports.SubmittedRunStore.take_segment`."""
         run_id = encode_name(run_id)
@@ -96,7 +96,7 @@ class SubmittedRuns(SharedLimitRows):
                 return None
             if number < submission.segment:
                 return None
-            if again and stored.record.status == "running":
+            if after_death and stored.record.status == "running":
                 [[deaths]] = database.run(_SQL["died"], (run_id,))
                 submission = replace(submission, deaths=deaths)
             database.run(_SQL["begin"], (run_id,))
