@@ -1,6 +1,7 @@
 """What many tests start from, and the markers that say what a test needs."""
 
 import signal
+import sys
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -22,6 +23,14 @@ settings.load_profile("untimed")
 QUICK_EXAMPLES = 10
 QUICK_MARKERS = "not (slow or server or corpus or proof)"
 settings.register_profile("quick", deadline=None, max_examples=QUICK_EXAMPLES)
+
+
+@pytest.fixture(autouse=True)
+def import_path():
+    """Take back where a test looked for modules: `examples/agents.py` would be imported for the package of that name."""
+    path = [*sys.path]
+    yield
+    sys.path[:] = path
 
 
 @pytest.fixture
