@@ -85,6 +85,10 @@ KEYS = {
     "JSON in a text": 'answered {"user": "a", "password": "hunter2 hunter2"}',
     "JSON in JSON": '{\\"password\\": \\"hunter2-hunter2\\"}',
     "an escaped quote in it": '{"password": "hunter2\\"hunter2"}',
+    "a list": 'told {"passwords": ["hunter2 1", "abcdefgh"], "user": "a"}',
+    "a list over lines": 'told {"tokens": [\n "",        \'hunter2\',\n        \'abcdefgh\'\n    ]',
+    "a list in JSON in JSON": '{\\"api_keys\\": [\\"hunter2-1\\", \\"abcdefgh\\"]}',
+    "a list that is cut": 'secrets: ["1", "hunter2-abcdefgh',
     "a colon": "password: hunter2-hunter2",
     "capitals": "DB_PASSWORD=hunter2-hunter2",
     "a query": "https://x.example/?api_key=abcdef0123456789hunter2&page=2",
@@ -137,7 +141,8 @@ def test_no_invisible_character_hides_a_key():
 PIECES = [
     "eyJ-", "eyJaaaaaaaa.", "-----BEGIN PRIVATE KEY-----", "-----BEGIN ", "://", "://a:", "sk-", "SG.",
     "SG." + "a" * 60, "ghp_" + "a" * 29 + " ", "Bearer ", "password=", 'password:"', '"password\\":',
-    "authorization: bearer ", "cookie: a", "token: bearer  ", "s\u200bk-", "ｓｋ-", "𝐬", "a\u0338",
+    "authorization: bearer ", 'token: ["', 'token: ["a",', "token: [ ",
+    "cookie: a", "token: bearer  ", "s\u200bk-", "ｓｋ-", "𝐬", "a\u0338",
 ]  # fmt: skip
 
 
@@ -197,6 +202,8 @@ def test_no_text_of_ordinary_arguments_is_taken_for_a_key():
         "max_tokens=100",
         "北京",
         "token: 5",
+        "tokens: [5, 17]",
+        "passwords: []",
         "the token: of our love",
         "secret: ingredients",
         "total tokens: 123456",

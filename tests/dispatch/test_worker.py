@@ -15,6 +15,7 @@ from handrail.dispatch.port import HandBack, Running, Segment, Timing
 from handrail.dispatch.worker import Worker
 from handrail.errors import ConfigError, Fenced, RunNameTaken, RunUnderWay
 from handrail.futures import result_now
+from handrail.history.run_history import read_history
 from handrail.records import MOST_TAKEOVERS, ApprovalRequest, RunRecord
 from handrail.testing import ScriptedModel, call
 from handrail.testing.crashes import opener
@@ -149,6 +150,8 @@ def test_a_submitted_run_is_stored_and_carried_out_by_a_worker(place, client):
     assert (run.status, run.output, run.spent.calls) == ("done", {"a": 1}, 1)
     assert waiting(client) == 0
     assert rows(client, "SELECT count(*) FROM submitted") == [(0,)]
+    stored = result_now(client.store.load_run(run_id))
+    assert read_history(stored).model == "scripted"  # the worker's
 
 
 def test_a_run_without_a_model_waits_for_a_worker_that_has_one(place, client):

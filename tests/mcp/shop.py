@@ -53,10 +53,10 @@ def close_shop(reason: str) -> str:
     return "closed"
 
 
-@hr.tool(effect="write", timeout_s=0.5, isolation="process")
+@hr.tool(effect="write", timeout_s=2, isolation="process")
 def hang(name: str) -> str:
     """Write, but much too late."""
-    time.sleep(2)
+    time.sleep(8)
     write_line("hung", name)
     return "done"
 

@@ -29,7 +29,7 @@ from handrail.records import (
     JournalStep,
     RunRecord,
 )
-from handrail.stores import maintenance, sql_runs
+from handrail.stores import group_commit, maintenance, sql_runs
 from handrail.stores.durable import ResultQuota
 from tests.stores.approval_contract import A_QUESTION, ApprovedClaimContract
 from tests.stores.contract import A_REFUND, LONG_S, OVER_S, StoreContract, closed, now
@@ -58,6 +58,48 @@ class DurableContract(
     def pass_time(self, seconds: float) -> None:
         """Let every lease and every kept text of the store be so much older."""
         raise NotImplementedError
+
+    def test_a_store_is_closed_though_its_database_hangs_and_says_what_was_left(
+        self, store, monkeypatch, caplog
+    ):
+        monkeypatch.setattr(group_commit, "CLOSE_S", 0.2)
+        hangs, answers = Event(), Event()
+
+        def hang(_):
+            hangs.set()
+            assert answers.wait(PATIENCE_S)
+
+        under_way = store._writer.submit(hang)
+        assert hangs.wait(PATIENCE_S)
+        queued = store._writer.submit(lambda database: database.now())
+        question = store._reader.ask(lambda database: database.now())
+        store.close()
+        for left in (queued, question):
+            with pytest.raises(StoreUnavailable, match="was not carried out"):
+                left.result(PATIENCE_S)
+        assert "2 requests were not carried out" in caplog.text
+        # it answers after all
+        answers.set()
+        assert under_way.result(PATIENCE_S) is None
+
+    def test_a_store_is_closed_though_a_question_to_its_database_hangs(
+        self, store, monkeypatch, caplog
+    ):
+        monkeypatch.setattr(group_commit, "CLOSE_S", 0.2)
+        hangs, answers = Event(), Event()
+
+        def hang(_):
+            hangs.set()
+            assert answers.wait(PATIENCE_S)
+
+        store._reader.ask(hang)
+        assert hangs.wait(PATIENCE_S)
+        waiting = store._reader.ask(lambda database: database.now())
+        store.close()
+        with pytest.raises(StoreUnavailable, match="closed before it had answered"):
+            waiting.result(PATIENCE_S)
+        assert "1 questions were left" in caplog.text
+        answers.set()
 
     @contextmanager
     def other(self, deed, *words):

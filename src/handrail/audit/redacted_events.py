@@ -99,7 +99,8 @@ class RedactedEvents:
             is_changed = any(
                 new is not old for new, old in zip(parts, value, strict=True)
             )
-            return type(value)(parts) if is_changed and _is_plain(value) else value
+            kind = list if isinstance(value, list) else tuple  # of a kind of its own too
+            return kind(parts) if is_changed else value
         return value
 
     def _redact_struct(self, value: Struct) -> Any:
@@ -130,7 +131,3 @@ def _channel_of(delta: Delta) -> Any:
     if isinstance(delta, ArgumentsDelta):
         return delta.index
     return type(delta)
-
-
-def _is_plain(value: Any) -> bool:
-    return type(value) in (list, tuple)

@@ -43,7 +43,7 @@ class RunPage:
         rows = [
             (record.run_id, f"{status}: {reason}" if reason else status),
             ("started", f"{moment(record.created)}; changed {moment(record.updated)}"),
-            ("model", self._history.asked.model or self._unnamed_model()),
+            ("model", self._history.model or self._unnamed_model()),
         ]
         if record.takeovers:
             if record.takeovers == 1:
@@ -62,7 +62,7 @@ class RunPage:
         self._printer.question(self._history.question)
 
     def _unnamed_model(self) -> str:
-        """Say which model is asked where the run names none.
+        """Say which model is asked where the run names none, and none has answered.
 
         A run that workers have brought to its end does not say any more that it was theirs.
         """

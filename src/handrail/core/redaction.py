@@ -80,12 +80,15 @@ _MARKS = (
 """Found in every text with such a key, except for `Bearer`. Every text of a run is searched for it, and most have none;
 so each alternative begins with a rare letter, and looks ahead before it looks back."""
 
+_QUOTED = r"(?:\"(?:[^\"\\]|\\.)*+\"?+|'(?:[^'\\]|\\.)*+'?+|\\{1,4}[\"'][^\"'\\]++(?:\\{1,4}[\"'])?+)"
 _NAMED = (
     # its name, and what joins it
     rf"(?s)({_SECRET_NAMES})s?(\\{{0,4}}[\"'])?\s{{0,4}}(?:=>|[:=：＝]){{1,2}}\s{{0,4}}"
     r"(?:(?:basic|bearer|token|apikey|negotiate)\s{1,4})?"
     # in quotes, which may be escaped
     r"(?:\"((?:[^\"\\]|\\.)++)|'((?:[^'\\]|\\.)++)|\\{1,4}[\"']([^\"'\\]++)"
+    # several, up to the end of the list or of the text
+    rf"|\[\s*+((?:{_QUOTED}(?:\s*+,)?+\s*+)++)"
     r"|(?![{\[(<]\s{0,4}[\"'\\{}()\[\]])([^\s\"'&;\\](?:[^\s\"'&;\\]|\\(?![\"'nrtu]))*+))"
 )
 _WORDS = (
@@ -436,7 +439,7 @@ def _is_value(match: re.Match[str], text: str) -> bool:
     return len(value) >= _LEAST_CHARS and not value.isalpha() and not value.isdigit()
 
 
-_BARE = 6
+_BARE = 7
 """The group of a value without quotes."""
 _SMALL = {capital: capital + 32 for capital in range(ord("A"), ord("Z") + 1)}
 

@@ -254,7 +254,11 @@ class _Shift:
         except asyncio.CancelledError:
             if not self._is_given_up:
                 raise
-            log.warning("the worker ends, and its store does not answer")
+            log.warning(
+                "the worker ends, and its store does not answer: %d segments were neither finished nor handed over, "
+                "and go on elsewhere once it is found dead",
+                len({*self._running, *self._unsettled}),
+            )
         finally:
             await self._end_tasks()
             if not self._is_given_up:

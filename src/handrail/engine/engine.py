@@ -750,6 +750,13 @@ class Engine:
             self._models[model] = plugins.load("models", provider)(name)
         return self._models[model]
 
+    def name_model(self, model: Model) -> str:
+        """Return `provider:name` of a model that was found by its name, without its address; else its own name."""
+        for asked, made in list(self._models.items()):
+            if made is model:
+                return asked.partition("@")[0]
+        return model.name
+
     def open_turn(
         self,
         turn: Turn,
@@ -977,7 +984,8 @@ class Engine:
                     except ModelError as error:
                         return ending_by(error, active)
                     if recording is not None:
-                        recording.note_answer(step.number, answer)
+                        name = "" if recording.names_model else self.name_model(model)
+                        recording.note_answer(step.number, answer, model=name)
             else:
                 tools = self.callable_tools(step.turn.calls, active.selector)
                 answer = yield from self.open_batch(

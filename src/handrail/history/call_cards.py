@@ -78,7 +78,7 @@ def describe_turns(history: RunHistory, sources: Sources) -> list[dict[str, Json
             "index": each.number,
             "text": each.turn.text,
             "reasoning": each.turn.reasoning or None,
-            "model": history.asked.model or None,
+            "model": history.model or None,
             "finish": each.turn.finish,
             "tokens": _tokens(each.turn),
             "started_at": sources.time_text(asked.get(each.number)),

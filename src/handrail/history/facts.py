@@ -76,7 +76,7 @@ def document(
         for each in questions
     ]
     result = history.as_run().as_json()
-    about = {**facts(history.stored.record), "model": history.asked.model}
+    about = {**facts(history.stored.record), "model": history.model}
     return {
         **about,
         "turns": turns,

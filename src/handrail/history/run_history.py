@@ -41,6 +41,7 @@ class HistoryTurn(Struct, frozen=True):
     Attributes:
         results: One for each call of the turn; None where there is none yet.
         question: What a person asked before it, where it is not the first of the run.
+        model: Who answered, where the run's input names no model.
         answered_s: How long the run had worked when the model had answered; `ended_at_s` when the calls had ended.
     """
 
@@ -50,6 +51,7 @@ class HistoryTurn(Struct, frozen=True):
     answered_at_s: float = 0.0
     ended_at_s: float = 0.0
     question: Sequence[Message] = ()
+    model: str = ""
 
     @property
     def messages(self) -> Iterator[Message]:
@@ -87,6 +89,13 @@ class RunHistory(Struct, frozen=True):
     def question(self) -> str:
         """The last question of a person before the run started."""
         return last_question(self.asked)
+
+    @property
+    def model(self) -> str:
+        """The model that the run asks for, or else the one that answered last; empty where neither is known."""
+        if self.asked.model:
+            return self.asked.model
+        return next((each.model for each in reversed(self.turns) if each.model), "")
 
     @property
     def labels(self) -> Iterator[tuple[int, str, Label]]:
@@ -218,6 +227,7 @@ def _turns(steps: Sequence[JournalStep]) -> Iterator[HistoryTurn]:
             _in_order(turn.calls, results),
             answered_at_s=step.elapsed_s,
             ended_at_s=working_time_s(call_steps) or step.elapsed_s,
+            model=codec.answering_model(step.body),
         )
 
 

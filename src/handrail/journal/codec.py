@@ -164,6 +164,12 @@ def turn_from_json(body: Json) -> Turn:
         )
 
 
+def answering_model(body: Json) -> str:
+    """Return the name of the model that gave a recorded answer; empty where the answer does not say."""
+    name = body.get("model") if isinstance(body, Mapping) else None
+    return name if isinstance(name, str) else ""
+
+
 def result_as_json(result: ToolResult) -> dict[str, Json]:
     """Return a call's result as a journal stores it. A value without a JSON form is stored as its text."""
     members: dict[str, Json] = {}

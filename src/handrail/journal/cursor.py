@@ -61,6 +61,9 @@ class JournalCursor:
         self.run_id = record.run_id
         self.epoch = record.epoch
         self.replaying = replaying
+        asked = record.input
+        self.names_model = isinstance(asked, Mapping) and bool(asked.get("model"))
+        """Whether the run's input says which model is asked."""
         self._elapsed_s = elapsed_s
         self._stored_steps = {step.key: step for step in stored.steps}
         self.has_folds = any(step.kind == "fold" for step in stored.steps)
@@ -108,14 +111,15 @@ class JournalCursor:
                 results[place] = result
         return results
 
-    def note_answer(self, turn: int, answer: Turn) -> None:
-        """Record a model's answer."""
+    def note_answer(self, turn: int, answer: Turn, *, model: str = "") -> None:
+        """Record a model's answer, and the name of the model if it is given."""
         key = codec.model_key(turn)
         if not self._has(key):
             self._noted_values[key] = answer
-            self._new_steps.append(
-                JournalStep(key, "model", codec.turn_as_json(answer), self._elapsed_s())
-            )
+            body = codec.turn_as_json(answer)
+            if model:
+                body["model"] = model
+            self._new_steps.append(JournalStep(key, "model", body, self._elapsed_s()))
 
     def note_results(self, turn: int, batch: Batch) -> None:
         """Record the results of a turn's calls, or of the steps that followed them, without those that wait."""

@@ -107,7 +107,7 @@ def show_run(call: ApiCall) -> Json:
         **row(summarize(stored)),
         "final_text": text,
         "error": reason or None,
-        "model": history.asked.model or None,
+        "model": history.model or None,
         "labels": [
             {"turn": turn, "call": id, **dict(label_text(label) or {})}
             for turn, id, label in history.labels

@@ -26,6 +26,7 @@ from msgspec import Struct
 from handrail.effects import Claim, LookUp, Renew, Settle
 from handrail.errors import Fenced, HandrailError, StoreUnavailable
 from handrail.futures import StoreFuture
+from handrail.logs import log
 from handrail.stores.database import (
     Connection,
     Refused,
@@ -46,6 +47,9 @@ from handrail.stores.sql_values import encode_name, row_from
 T = TypeVar("T")
 
 MAX_GROUP_REQUESTS = 512
+
+CLOSE_S = 15.0
+"""How long closing waits for a database that carries nothing out: longer than a lock or a new connection may take."""
 
 GATHER_S = 0.002
 """How long a request that nobody waits for is delayed. A write's settlement, records and result come within it and
@@ -86,6 +90,9 @@ class Writer:
 
     def __init__(self, connection: Connection, name: str) -> None:
         self._connection = connection
+        self._name = name
+        self._rounds = 0
+        """How many groups were carried out: whoever closes sees that the database still answers."""
         self._foresees = connection.foresee() is not None
         self._queue: deque[_Queued] = deque()
         self._shared: dict[Callable[..., Any], _SharedRequest] = {}
@@ -213,18 +220,48 @@ class Writer:
             self._change.notify()
 
     def close(self) -> None:
-        """Carry out the queued requests, then end. Does nothing in a fork."""
+        """Carry out the queued requests, then end. Does nothing in a fork.
+
+        A database that carries nothing out for `CLOSE_S` is given up: what is queued fails with StoreUnavailable, what
+        is under way may still be carried out, and a warning says so.
+        """
         if os.getpid() != self._process:
             return
         with self._lock:
             self._is_open = False
             self._change.notify()
-        if current_thread() is not self._thread:
-            self._thread.join()
+        if current_thread() is self._thread:
+            return
+        rounds = -1
+        while self._thread.is_alive() and rounds != self._rounds:
+            rounds = self._rounds
+            self._thread.join(CLOSE_S)
+        if self._thread.is_alive():
+            self._give_up()
+
+    def _give_up(self) -> None:
+        """Refuse what is queued, since the database does not answer."""
+        with self._lock:
+            left = [each for each in self._queue if each.start()]
+            self._queue.clear()
+        log.warning(
+            "%s was closed though its database had not answered for %g s: %d requests were not carried out, and "
+            "nobody knows whether those under way were",
+            self._name,
+            CLOSE_S,
+            len(left),
+        )
+        for each in left:
+            each.answer.set_exception(
+                StoreUnavailable(
+                    "the store was closed while its database did not answer; this was not carried out"
+                )
+            )
 
     def _run(self) -> None:
         while (first := self._wait_for_first()) is not None or self._later is not None:
             self._run_due_job()
+            self._rounds += 1
             if first is None:
                 continue
             # Requests that arrive before BEGIN returns join this group. One that is sent as a whole needs none.

@@ -12,11 +12,15 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from concurrent.futures import Future
-from queue import SimpleQueue
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 from threading import Lock, Thread, current_thread
 from typing import Any, TypeVar
 
+from handrail.errors import StoreUnavailable
 from handrail.futures import StoreFuture
+from handrail.logs import log
+from handrail.stores import group_commit
 from handrail.stores.database import Connection
 from handrail.stores.group_commit import Writer, error_for_caller, run_job
 
@@ -58,19 +62,49 @@ class Reader:
             if answer.set_running_or_notify_cancel():
                 run_job(connection, question, answer)
 
-        self._writer.submit(hand_over)
+        def refuse(handing_over: Future[None]) -> None:
+            error = handing_over.exception()
+            if error is not None and answer.set_running_or_notify_cancel():
+                answer.set_exception(error)
+
+        self._writer.submit(hand_over).add_done_callback(refuse)
         return answer
 
     def close(self) -> None:
-        """Answer the questions until now, then close the connection. The writer is closed before. Nothing in a fork."""
+        """Answer the questions until now, then close the connection. The writer is closed before. Nothing in a fork.
+
+        A database that does not answer for `group_commit.CLOSE_S` is given up: the questions fail with
+        StoreUnavailable.
+        """
         if os.getpid() != self._process:
             return
         with self._lock:
             self._is_open = False
             thread = self._thread
             self._questions.put(None)
-        if thread is not None and thread is not current_thread():
-            thread.join()
+        if thread is None or thread is current_thread():
+            return
+        thread.join(group_commit.CLOSE_S)
+        if thread.is_alive():
+            self._give_up()
+
+    def _give_up(self) -> None:
+        """Refuse the questions that are queued, since the database does not answer."""
+        left = 0
+        with suppress(Empty):
+            while (queued := self._questions.get_nowait()) is not None:
+                _, answer = queued
+                if answer.set_running_or_notify_cancel():
+                    left += 1
+                    answer.set_exception(
+                        StoreUnavailable("the store was closed before it had answered")
+                    )
+        self._questions.put(None)
+        log.warning(
+            "%s was closed though its database did not answer; %d questions were left",
+            self._name,
+            left,
+        )
 
     def _enqueue(self, question: Callable[[Any], Any], answer: Future[Any]) -> bool:
         """Queue a question for the thread; False once this is closed."""
