@@ -267,6 +267,41 @@ def test_a_row_contested_since_gives_its_values_as_they_stand_between_their_mark
         assert written[key] in (value, f"\n{value}\n", f"\n{value}")
 
 
+def test_control_tokens_are_in_a_text_only_where_an_agreed_row_demands_them():
+    for row in AGREED:
+        text = read(row)[0].text
+        expected = row["expected"].get("partial_spec", row["expected"])
+        demanded = expected.get("text") or ""
+        shown = [token for token in syntax_of(row).tokens if token in text]
+        assert all(token in demanded for token in shown), row["id"]
+
+
+TOKENS_OF_CONTESTED = {
+    "a call that holds no name": {
+        "mistral_v11-c13edb7e", "mistral_v11-4dcdc188", "mistral_v11-b1c42ae4", "mistral_v11-39048b16",
+        "mistral_v3_list-c92504e6",
+    },
+    "a call that is broken": {
+        "cohere_command_r7b-4e5fbb8b", "deepseek_v3-6b2b6c08", "hermes-859368e3", "llama_python_tag_json-fac08e6a",
+        "mistral_v3_list-12f6583a", "longcat-d42770ae",
+    },
+    "a call that breaks off": {
+        "qwen3_coder_xml-82238c62", "qwen3_coder_xml-ecd4f233", "step3-950793f1",
+    },
+    "a mark and no call": {"hermes-26d7707a", "internlm2-88252fac"},
+}  # fmt: skip
+"""Contested rows whose text keeps control tokens, as agreed rows of other families demand it of broken calls."""
+
+
+def test_control_tokens_are_in_the_text_of_contested_rows_for_the_listed_reasons():
+    shown = {
+        row["id"]
+        for row in CONTESTED
+        if any(token in read(row)[0].text for token in syntax_of(row).tokens)
+    }
+    assert shown == set().union(*TOKENS_OF_CONTESTED.values())
+
+
 @pytest.mark.parametrize(
     "how", ["character by character", "random pieces", "its own pieces"]
 )

@@ -603,7 +603,7 @@ def test_a_call_that_breaks_off_never_runs_whatever_the_server_says(
 
 def test_the_beginning_of_a_call_is_kept_as_far_as_the_model_came():
     [call] = read("lfm2", "<|tool_call_start|>[f(count=1, text='a").calls
-    assert call.arguments == '{"count": 1, "text": '
+    assert call.arguments == """{"count": 1, "text": 'a"""
 
 
 def test_the_rest_of_a_broken_object_goes_to_its_arguments_for_admission_to_judge():
@@ -1133,6 +1133,104 @@ def test_a_parameter_that_is_not_closed_leaves_the_next_call_alone(name, missing
 def test_a_call_is_found_behind_the_beginning_of_one_that_is_none(name, text):
     turn, _ = feed(name, list(text))
     assert calls_of(turn) == [("f", {})]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "word"),
+    [
+        ("lfm2", "<|tool_call_start|>[f(text='Paris, and what then", "and what then"),
+        ("lfm2", "<|tool_call_start|>[f(text='a' Paris", "Paris"),
+        ("gemma4", '<|tool_call>call:f{text:<|"|>Paris', "Paris"),
+        ("gigachat", '<|function_call|>{"name": "f", "argumen Paris', "Paris"),
+        ("hermes", '<tool_call>{"name": "f", "note": "Paris', "Paris"),
+        ("hermes", '<tool_call>{"arguments": {"text": "Paris"}, "name": "f"', "Paris"),
+        ("hermes", '<tool_call>{"arguments": {"text": "Paris"}, "name": "f", "i', "Paris"),
+        ("harmony", " to=functions.f Paris it is", "Paris"),
+        ("harmony", "<|start|>assistant Paris and Rome", "Paris"),
+        ("harmony", "<|channel|>commentary Paris is nice<|message|>Hi", "Paris"),
+    ],
+)  # fmt: skip
+def test_what_was_written_when_a_call_broke_off_is_kept(name, text, word):
+    turn, _ = feed(name, list(text))
+    arguments = "".join(call.arguments for call in turn.calls)
+    assert word in turn.text + arguments
+    assert not turn.calls or turn.finish == "error"
+
+
+@pytest.mark.parametrize("name", ["gemma4", "functiongemma"])
+def test_a_string_that_is_not_closed_leaves_the_next_call_alone(name):
+    syntax = SYNTAXES[name]
+    written = texts.write_answer(syntax, Turn(calls=noted_calls()), NOTED)
+    [shape] = syntax.formats
+    assert isinstance(shape, LiteralCalls)
+    [quote] = shape.quotes
+    at = written.index("Left") + len("Left")
+    turn, _ = feed(name, list(written[:at] + written[at + len(quote) :]), NOTED)
+    assert calls_of(turn) == [("get_order", {"city": "Rome", "note": "Right"})]
+    assert "Paris" in turn.text and "Left" in turn.text
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 8, 13])
+def test_a_mark_within_another_one_that_has_begun_is_no_mark_yet(size):
+    sep = "]<]minimax[>["
+    good = f'{sep}<invoke name="f">{sep}<count>1{sep}</count>{sep}</invoke>'
+    text = f'{sep}<tool_call>\n{sep}<invoke name="f">{sep}<cou{sep}<tool_call>{good}'
+    pieces = [text[at : at + size] for at in range(0, len(text), size)]
+    turn, _ = feed("minimax-m3", pieces)
+    assert turn == read("minimax-m3", text)
+    assert calls_of(turn) == [("f", {"count": 1})]
+
+
+@st.composite
+def mixtures(draw: st.DrawFn) -> tuple[str, str]:
+    """Calls, some of them cut, among words and marks of all families."""
+    name = draw(st.sampled_from(CALLING))
+    syntax = SYNTAXES[name]
+    words = st.from_regex(r"[a-z]{3,6}[0-9]{3}", fullmatch=True)
+
+    def write(word: str) -> str:
+        calls = [ToolCall("", "get_order", json.dumps({"city": word}))]
+        return texts.write_answer(syntax, Turn(calls=calls), NOTED)
+
+    calls = words.map(write)
+    cut = st.tuples(calls, st.integers(0, 200)).map(lambda pair: pair[0][: pair[1]])
+    own = [write("a")[start:end] for start, end in marks_in(write("a"), syntax)]
+    every = sorted({token for each in SYNTAXES.values() for token in each.tokens})
+    odd = [
+        '"',
+        "}",
+        "\r\n",
+        "```\n",
+        "＜tool_call＞",
+        "<\u200btool_call>",
+        "[ＴＯＯＬ_CALLS]",
+    ]
+    twice = (
+        '{"name": "get_weather", "name": "get_order", "arguments": {"city": "abc123"}}'
+    )
+    parts = st.one_of(
+        calls,
+        cut,
+        words.map(" {} ".format),
+        st.sampled_from([*own, *odd, twice]),
+        st.sampled_from(every),
+    )
+    return name, "".join(draw(st.lists(parts, min_size=1, max_size=7)))
+
+
+@settings(max_examples=400, deadline=None)
+@given(mixtures())
+def test_no_mixture_of_calls_marks_and_words_loses_a_word(case):
+    name, text = case
+    turn, deltas = feed(name, list(text), NOTED)
+    assert turn == read(name, text, tools=NOTED)
+    given = "".join(delta.text for delta in deltas if isinstance(delta, TextDelta))
+    assert turn.text.startswith(given)
+    calls = [f"{call.id} {call.name} {call.arguments}" for call in turn.calls]
+    kept = " ".join([turn.text, turn.reasoning, *calls])
+    ends = [text.index(end) for end in SYNTAXES[name].ends if end in text]
+    for word in re.findall(r"[a-z]{3,6}[0-9]{3}", text[: min(ends, default=None)]):
+        assert word in kept
 
 
 WORDS_AS_MARKS = (

@@ -27,7 +27,7 @@ _SCALAR_END = re.compile(r"[,}\] \t\r\n]")
 class Marks:
     """A set of literal marks, looked for all at once; where two begin alike, the longer one counts."""
 
-    __slots__ = ("_first", "_longest", "_pattern", "_prefixes", "literals")
+    __slots__ = ("_first", "_longest", "_nest", "_pattern", "_prefixes", "literals")
 
     def __init__(self, literals: Iterable[str]) -> None:
         self.literals = frozenset(literals) - {""}
@@ -38,6 +38,10 @@ class Marks:
         )
         self._first = frozenset(mark[0] for mark in self.literals)
         self._longest = max(map(len, self.literals), default=1)
+        # whether a mark is found within another, which may be the one that has begun
+        self._nest = any(
+            inner in outer[1:] for inner in self.literals for outer in self.literals
+        )
 
     def find(
         self, text: str, at: int, ended: bool, *, most: int | None = None
@@ -61,6 +65,10 @@ class Marks:
         start = found.start()
         if not ended and self._may_grow(text, start):
             return start, ""
+        if self._nest and not ended:
+            open_from = self._open_from(text, at)
+            if open_from < start:
+                return open_from, ""
         return start, found[0]
 
     def match(self, text: str, at: int, ended: bool) -> str | None:

@@ -82,6 +82,7 @@ class Channels(Struct, frozen=True):
                     and has_opening
                     and source.is_exhausted()
                     and _HEADER.fullmatch(rest)
+                    and not self._has_prose(rest)
                 )
                 # a header in which the answer ended says nothing, nor does one that only begins
                 if not (is_cut_header or rest.strip() == self.starts):
@@ -108,10 +109,21 @@ class Channels(Struct, frozen=True):
         # One without a body is no header: it must not take that of the next message.
         stops = marks(self.body, self.starts, *self.ends)
         header, mark = yield from source.upto(stops, most=_MOST_HEADER_CHARS)
-        if mark == self.body:
+        if mark == self.body and not self._has_prose(header):
             return True, header
-        source.back(mark)
+        if mark != self.body:
+            source.back(mark)
         return True, None
+
+    def _has_prose(self, header: str) -> bool:
+        """Whether a header has more words than one has: behind its names only the type of the body, such as `json`."""
+        if not self.recipient:
+            return False
+        names = rf"{re.escape(self.recipient.strip())}[^\s<]*"
+        if self.channel:
+            names += rf"|{re.escape(self.channel)}\w*"
+        rest = re.sub(rf"{re.escape(self.starts)}|{names}|<\|\w*(?:\|>?)?", " ", header)
+        return not re.fullmatch(r"\s*[a-z]*\s*", rest)
 
     @property
     def _follows(self) -> Marks:

@@ -179,6 +179,7 @@ class _Object:
         self._has_begun = False
         self._held: list[str] | None = None  # arguments that came before the name
         self._has_others = False
+        self._unread: list[str] = []  # what has come of a member that is not whole
 
     def read(self) -> Step[bool]:
         """Read the object, and report its call. Return whether it was one."""
@@ -200,6 +201,7 @@ class _Object:
             sink.end(whole=bool(mark))
         elif self._name and not self._format.exact and source.is_exhausted():
             self._begin()
+            sink.more("".join([*(self._held or ()), *self._unread]))
             sink.end(whole=False)
         else:
             return False
@@ -229,10 +231,12 @@ class _Object:
                 continue
             if (yield from source.peek()) != '"':
                 return False
+            self._unread = []
             key = yield from self._text()
             yield from source.space()
             if not (yield from source.read_literal(":")):
                 return False
+            self._unread.append(": ")
             yield from source.space()
             if not (yield from self._member(key)):
                 return False
@@ -258,7 +262,10 @@ class _Object:
         value = yield from self._text()
         if not self._take_value(key, value):
             return False
-        return not self._source.is_exhausted()
+        if self._source.is_exhausted():
+            return False
+        self._unread = []
+        return True
 
     def _may_precede_arguments(self, key: str) -> bool:
         if not self._format.exact:
@@ -301,6 +308,7 @@ class _Object:
         """Read a value; return it if it is text, else an empty one."""
         pieces: list[str] = []
         yield from self._source.json_value(pieces.append)
+        self._unread += pieces
         try:
             value = json.loads("".join(pieces))
         except (ValueError, RecursionError):

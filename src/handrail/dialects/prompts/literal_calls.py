@@ -156,20 +156,28 @@ class LiteralCalls(Struct, frozen=True):
         if mark != self.bracket or not _NAME.fullmatch(name):
             source.back(mark)
             return None
-        text, closed = yield from _inside(source, self.quotes)
+        text, closed = yield from _inside(source, self.quotes, self._foreign)
         literals = _Literals(text, self.quotes)
         try:
             members = literals.members(self.equals)
         except (ValueError, RecursionError):
-            # A call that breaks off has no end behind it: with one, the call is malformed, and all of it stays text.
-            if closed or not marked or any(end in text for end in self.ends):
-                return None
             members = literals.top
-        return _ParsedCall(
-            name,
-            _object(members) if closed else _open_object(members, literals.pending),
-            closed,
-        )
+        else:
+            if closed:
+                return _ParsedCall(name, _object(members), closed)
+        # A call that breaks off has no end behind it: with one, the call is malformed, and all of it stays text.
+        breaks_off = not closed and source.is_exhausted()
+        if not (breaks_off and marked) or any(end in text for end in self.ends):
+            return None
+        beginning = _open_object(members, literals.pending)
+        return _ParsedCall(name, beginning + literals.rest, closed)
+
+    @property
+    def _foreign(self) -> tuple[str, ...]:
+        """The marks that no string holds: control tokens, where strings are in control tokens themselves."""
+        if self.quotes == PYTHON_QUOTES:
+            return ()
+        return (*self.starts, *self.ends)
 
     def encode(self, calls: Sequence[ToolCall], schemas: Schemas) -> str:
         """Return the section for these calls; see `CallFormat.encode`."""
@@ -233,18 +241,24 @@ class _ParsedCall(Struct):
 _SEPARATORS = marks(",", ";")
 
 
-def _inside(source: TextBuffer, quotes: tuple[str, ...]) -> Step[tuple[str, bool]]:
-    """Read up to the bracket that closes the one just read. Return the text before it, and whether it was there."""
+def _inside(
+    source: TextBuffer, quotes: tuple[str, ...], foreign: tuple[str, ...]
+) -> Step[tuple[str, bool]]:
+    """Read up to the bracket that closes the one just read, or to a mark that is foreign to a call.
+
+    Return the text before it, and whether it was the bracket.
+    """
     pieces: list[str] = []
-    outside = marks(*_BRACKETS, *quotes)
-    inside = {quote: marks(quote, "\\") for quote in quotes}
+    outside = marks(*_BRACKETS, *quotes, *foreign)
+    inside = {quote: marks(quote, "\\", *foreign) for quote in quotes}
     escapes = quotes == PYTHON_QUOTES
     depth = 1
     quote = ""
     while True:
         text, mark = yield from source.upto(inside[quote] if quote else outside)
         pieces.append(text)
-        if not mark:
+        if not mark or mark in foreign:
+            source.back(mark)
             return "".join(pieces), False
         if mark == "\\" and escapes:
             yield from source.peek()  # what it escapes belongs to it
@@ -269,11 +283,17 @@ class _Literals:
         pending: The name whose value is being read.
     """
 
+    @property
+    def rest(self) -> str:
+        """The text behind the arguments read so far, and behind the name whose value is being read."""
+        return self._text[self._read :]
+
     def __init__(self, text: str, quotes: tuple[str, ...]) -> None:
         self.top: list[tuple[str, Json]] = []
         self.pending: str | None = None
         self._text = text
         self._at = 0
+        self._read = 0
         self._quotes = quotes
         self._depth = 0
 
@@ -288,8 +308,10 @@ class _Literals:
             name = self._match(_WORD)
             self._expect(equals)
             self.pending = name
+            self._read = self._at
             self.top.append((name, self._value(equals)))
             self.pending = None
+            self._read = self._at
             if self._space() < len(self._text):
                 self._expect(",")
         return self.top
