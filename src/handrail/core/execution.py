@@ -113,10 +113,10 @@ def execute(
 def _run(
     call: Admitted, settings: RunSettings, claimed: Claimed | None, began: float | None
 ) -> Generator[Effect[Admitted], Any, CallOutcome]:
-    """Run the tool of a call."""
+    """Return what runs the tool of a call."""
     if call.tool.writes:
-        return (yield from perform_write(call, settings, claimed))
-    return (yield from _read(call, settings, began))
+        return perform_write(call, settings, claimed)
+    return _read(call, settings, began)
 
 
 def _defer(
