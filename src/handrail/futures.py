@@ -77,7 +77,7 @@ class StoreFuture(Future[T]):
         if self._done_callbacks:
             self._invoke_callbacks()  # type: ignore[attr-defined]
             # whoever keeps the answer does not keep those who waited for it
-            self._done_callbacks.clear()
+            self._done_callbacks = _NOBODY
 
     def result(self, timeout: float | None = None) -> T:
         """See `Future.result`."""
@@ -98,6 +98,8 @@ class StoreFuture(Future[T]):
             done.wait(timeout)
 
 
+_NOBODY: list[Callable[..., Any]] = []
+"""The callbacks of all futures that are done: nobody adds to them."""
 _UNDER_WAY = frozenset(("PENDING", "RUNNING"))
 
 

@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future
 from functools import partial
-from typing import Any
 
 from msgspec.json import decode
 
@@ -78,18 +77,22 @@ class AuditObserver:
 
     def note_event(self, event: Event) -> None:
         """Record an event, at once; never raises."""
-        with _logging():
+        try:
             self(event)
+        except Exception as error:
+            _log(error)
 
     def note_answer(self, turn: int, answer: Turn) -> None:
         """Record a model's answer."""
-        with _logging():
+        try:
             self._unsent += self._builder.answer(turn, answer)
             self._is_urgent = True
+        except Exception as error:
+            _log(error)
 
     def note_admission(self, admitted: Admitted, taint: Label | None) -> None:
         """Record that a call may run; see `events.CallAdmitted`."""
-        with _logging():
+        try:
             verdict = admitted.verdict
             records = self._builder.admission(
                 admitted.call,
@@ -105,27 +108,32 @@ class AuditObserver:
             if records:
                 self._unsent += records
                 self._is_urgent = True
+        except Exception as error:
+            _log(error)
 
     def note_end(
         self, call: ToolCall, result: ToolResult, seconds: float, recalled: bool
     ) -> None:
         """Record how a call has ended; see `events.CallFinished`."""
-        with _logging():
+        try:
             if not self._builder.holds_back(call):
                 self._is_urgent = True
             self._unsent += self._builder.end(call, result, seconds, recalled)
+        except Exception as error:
+            _log(error)
 
     def note_attempt(self, call: ToolCall, attempt: int) -> None:
         """Record that an attempt has started, unless admission and end of its call say it as well."""
         if attempt > 1 or not self._builder.is_open(call):
-            with _logging():
-                self(AttemptStarted(call, attempt))
+            self.note_event(AttemptStarted(call, attempt))
 
     def send(self) -> None:
         """Send what has been noted; never raises."""
         if self._unsent:
-            with _logging():
+            try:
                 self._send()
+            except Exception as error:
+                _log(error)
 
     def flush(self) -> StoreAnswer[None]:
         """Offer the records again that the log did not take; return its answer to all records so far."""
@@ -172,19 +180,9 @@ class AuditObserver:
         )
 
 
-class _logging:  # used as `with _logging()`, like a function
-    """Logs whatever is raised: the log of a run must not cost a result."""
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, _: Any, error: BaseException | None, __: Any) -> bool:
-        if error is None:
-            return False
-        if not isinstance(error, Exception):
-            return False
-        logs.log_exception("what a run did could not be recorded; it goes on", error)
-        return True
+def _log(error: Exception) -> None:
+    """Log what was raised where something was noted or sent: the log of a run must not cost a result."""
+    logs.log_exception("what a run did could not be recorded; it goes on", error)
 
 
 def _on_answer(

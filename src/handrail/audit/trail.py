@@ -62,6 +62,7 @@ _PLAIN = frozenset((str, int, bool, type(None)))
 _MOST_IDS = 64
 _LONGEST_ID = 64
 """How many ids of calls are remembered as they are recorded, and how long they may be."""
+_MOST_LABELS = 16
 
 _quote = json.encoder.encode_basestring_ascii
 _encode = Encoder(order="sorted").encode
@@ -103,8 +104,8 @@ class AuditBuilder:
         self._keyed = _begin_digests(digest_key) if digest_key else None
         self._ids: dict[str, str] = {}
         """Ids of calls as they are recorded: each is in the answer, at its call's admission, its end and in labels."""
-        self._labels: tuple[Label | None, str] = (None, "")
-        """The label that was described last, and its description."""
+        self._labels: dict[Label, str] = {}
+        """Labels as they are recorded: those of the tools, and the one that a call is made under."""
         self._open_calls: dict[int, tuple[ToolCall, _Texts | None]] = {}
         """Calls that were admitted and have had no event since, with the record that is held back of each. By identity:
         two calls of a turn may have one id."""
@@ -271,10 +272,11 @@ class AuditBuilder:
         return texts
 
     def _describe_label(self, label: Label) -> str:
-        last, described = self._labels
-        if last is not label:
-            described = self._spell_label(label)
-            self._labels = (label, described)
+        described = self._labels.get(label)
+        if described is None:
+            if len(self._labels) >= _MOST_LABELS:
+                self._labels.clear()
+            described = self._labels[label] = self._spell_label(label)
         return described
 
     def _spell_label(self, label: Label) -> str:

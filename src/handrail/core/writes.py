@@ -272,9 +272,13 @@ def look_up(
     """Return the ledger's answer if the write may not start; None if it may, or if the call is a read."""
     if not (call.tool.writes and settings.looks_up):
         return None
-    claimed: Claimed | None = yield from _ask_ledger(
-        LookUp(claim_for(call, settings)), call.tool, settings
-    )
+    question = LookUp(claim_for(call, settings))
+    began = settings.now()
+    claimed: Claimed | None = yield question
+    if claimed is not None and claimed.state in _PASSING:
+        claimed = yield from _ask_again(
+            question, claimed, call.tool, settings, began=began
+        )
     if claimed is not None and _can_find_out(claimed):
         return None  # the claim tells what became of it
     return claimed
@@ -305,7 +309,12 @@ def _take_claim(
         return HeldClaim(call, claim_for(call, settings), claimed)
     for _ in range(_MOST_QUESTIONS):
         claim = claim_for(call, settings)
-        answer: Claimed = yield from _ask_ledger(claim, call.tool, settings)
+        began = settings.now()
+        answer: Claimed = yield claim
+        if answer.state in _PASSING:
+            answer = yield from _ask_again(
+                claim, answer, call.tool, settings, began=began
+            )
         if _can_find_out(answer) and call.key != answer.key:
             call = replace(call, key=answer.key)
             continue
@@ -335,20 +344,25 @@ def _take_claim(
     )
 
 
-def _ask_ledger(
-    question: Claim | LookUp, tool: BaseTool, settings: RunSettings
+def _ask_again(
+    question: Claim | LookUp,
+    claimed: Claimed,
+    tool: BaseTool,
+    settings: RunSettings,
+    *,
+    began: float,
 ) -> Generator[Effect[Admitted], Any, Any]:
-    """Claim, or look up; while another process performs the same write, wait for its end within this call's own time.
+    """Claim, or look up, until the other process that performs the same write has ended it, or this call has no time.
 
     A resumed run waits longer, because the write is probably its own from before: once the lease is over, the ledger
     gives a final answer.
+
+    Args:
+        claimed: The first answer.
+        began: When it was asked for.
     """
-    began = settings.now()
     wait_s = _FIRST_LOOK_S
     while True:
-        claimed: Claimed | None = yield question
-        if claimed is None or claimed.state not in _PASSING:
-            return claimed
         most_s = tool.timeout_s
         if settings.epoch > 1 and claimed.state is ClaimState.BUSY:
             most_s = max(most_s, LONGEST_LEASE_S)
@@ -356,6 +370,10 @@ def _ask_ledger(
             return claimed
         yield Wait(wait_s)
         wait_s = min(wait_s * 2, _LONGEST_LOOK_S)
+        answer: Claimed | None = yield question
+        if answer is None or answer.state not in _PASSING:
+            return answer
+        claimed = answer
 
 
 # ---------------------------------------------------------------------- attempts

@@ -135,7 +135,8 @@ class BatchExecutor:
         self.latest: dict[CallState, int] = {}
         self.progress: deque[tuple[CallState, Progressed]] = deque()
         """Progress of tools that observers have not seen yet."""
-        self.timers: list[Handle] = []
+        self.silence: Handle | None = None
+        """Rings when the store counts as silent."""
         self.unanswered: deque[tuple[float, CallState, PendingEffect]] = deque()
         """What the store was asked, perhaps answered by now, and when it counts as silent."""
         self.beat: Handle | None = None
@@ -189,9 +190,9 @@ class BatchExecutor:
 
     def leave(self) -> None:
         """Every call has its result: cancel what would still ring, and report it."""
-        for timer in self.timers:
-            timer.cancel()
-        self.timers.clear()
+        if self.silence is not None:
+            self.silence.cancel()
+            self.silence = None
         self.attempts.cancel_alarms()
         if self.beat is not None:
             self.beat.cancel()
@@ -624,9 +625,7 @@ class BatchExecutor:
             self.unanswered.append((monotonic() + STORE_S, state, pending))
             # one timer for all that is asked: most are answered at once
             if len(self.unanswered) == 1:
-                self.timers.append(
-                    self.scheduler.call_later(STORE_S, self.check_silence)
-                )
+                self.silence = self.scheduler.call_later(STORE_S, self.check_silence)
 
     def claim(self, state: CallState, effect: Claim) -> None:
         """Claim a write, once the writes that ended before it in this run are settled."""
@@ -719,9 +718,7 @@ class BatchExecutor:
             until, state, pending = self.unanswered[0]
             left_s = until - monotonic()
             if left_s > 0 and self.still_waiting(state, pending):
-                self.timers.append(
-                    self.scheduler.call_later(left_s, self.check_silence)
-                )
+                self.silence = self.scheduler.call_later(left_s, self.check_silence)
                 break
             self.unanswered.popleft()
             if self.stop_waiting(state, pending):

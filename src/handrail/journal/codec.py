@@ -21,6 +21,7 @@ from __future__ import annotations
 import hashlib
 from base64 import b64decode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from msgspec import Struct, field
@@ -244,6 +245,12 @@ def label_as_json(label: Label) -> dict[str, Json] | None:
     """Return a label as journals and the audit log have it: what is not as of trusted, public words."""
     if label is TRUSTED:
         return None
+    return dict(_label_members(label))
+
+
+@lru_cache(maxsize=256)
+def _label_members(label: Label) -> Mapping[str, Json]:
+    """Return what of a label is not as of trusted, public words: nearly every result has the label of its tool."""
     return {
         name: value
         for name in Label.__struct_fields__

@@ -125,7 +125,8 @@ class Writer:
         Raises:
             StoreUnavailable: The store is closed, or the process is a fork of the one that opened it.
         """
-        self._check_process()
+        if os.getpid() != self._process:
+            raise _forked()
         answer: Future[Any] = StoreFuture()
         if is_final:
             answer.set_running_or_notify_cancel()
@@ -151,7 +152,8 @@ class Writer:
         Raises:
             StoreUnavailable: As `submit`.
         """
-        self._check_process()
+        if os.getpid() != self._process:
+            raise _forked()
         with self._lock:
             shared = self._shared.get(operation)
             if shared is None:
@@ -188,13 +190,6 @@ class Writer:
             if self._later is None:
                 self._later = _LaterJob(job, monotonic() + within_s)
                 self._change.notify()
-
-    def _check_process(self) -> None:
-        # Before the lock is touched: a thread that held it at the fork does not exist here to release it.
-        if os.getpid() != self._process:
-            raise StoreUnavailable(
-                "the store was opened before this process was forked; open it again in the fork"
-            )
 
     def _enqueue(self, queued: _Queued, within_s: float = 0.0) -> None:
         if not self._is_open:
@@ -315,6 +310,13 @@ class Writer:
             self._held_until = None
             count = min(len(self._queue), MAX_GROUP_REQUESTS)
             return [self._queue.popleft() for _ in range(count)]
+
+
+def _forked() -> StoreUnavailable:
+    """Return what a fork is told. Before the lock is touched: whoever held it at the fork is not here to release it."""
+    return StoreUnavailable(
+        "the store was opened before this process was forked; open it again in the fork"
+    )
 
 
 # ---------------------------------------------------------------------- in the thread
