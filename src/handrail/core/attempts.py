@@ -67,14 +67,15 @@ def start_attempt(
     """Return the effect that starts a tool for the n-th time, with the rest of its time."""
     # The first attempt gets exactly the declared time, not that less a microsecond: calls that start together then have
     # one and the same time, and a driver needs one timer for them.
-    tool = call.tool
+    traits = call.tool.traits
     left_s = settings.deadline.at - began
-    if tool.timeout_s < left_s:
-        left_s = tool.timeout_s
+    if traits.timeout_s < left_s:
+        left_s = traits.timeout_s
     if attempt > 1:
         left_s -= settings.now() - began
-    if tool.attempt_timeout_s is not None and tool.attempt_timeout_s < left_s:
-        left_s = tool.attempt_timeout_s
+    most_s = traits.attempt_timeout_s
+    if most_s is not None and most_s < left_s:
+        left_s = most_s
     return Invoke(call, attempt, left_s if left_s > 0 else 0.0)
 
 
@@ -158,7 +159,7 @@ def make_outcome(call: Admitted, outcome: Returned, attempts: int) -> CallOutcom
     if outcome.late:
         note = "it finished after its deadline"
     value = outcome.value
-    if outcome.has_iterators:
+    if outcome.has_iterators and not outcome.plain:
         value = _read_iterators(value)
     return CallOutcome(
         call,

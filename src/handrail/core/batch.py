@@ -192,7 +192,7 @@ class Batch:
             if may_be_quick:
                 admitted = self._admit_quickly(state, by_name)
                 if admitted is not None:
-                    if admitted.tool.resource:
+                    if admitted.tool.traits.has_resource:
                         held.append((state, admitted))
                     else:
                         self._start_quickly(state, admitted)
@@ -236,10 +236,13 @@ class Batch:
         if not placeholders.none_in(text):
             return None
         tool = by_name.get(call.name)
-        # an escape may spell a reference, on which a resource may depend
-        if tool is None or (tool.resource and "\\u" in text):
+        if tool is None:
             return None
-        default_key = self.locate(state) if tool.writes else ""
+        traits = tool.traits
+        # an escape may spell a reference, on which a resource may depend
+        if traits.has_resource and "\\u" in text:
+            return None
+        default_key = self.locate(state) if traits.writes else ""
         admitted = admit_quickly(call, tool, self._settings.policy, default_key)
         if admitted is None:
             return None
@@ -249,14 +252,14 @@ class Batch:
 
     def _start_quickly(self, state: CallState, admitted: Admitted) -> None:
         """Count a call that was admitted quickly, and start it."""
-        tool = admitted.tool
-        failure = budgets.spend_call(self._budget, self._spent, tool.name)
+        traits = admitted.tool.traits
+        failure = budgets.spend_call(self._budget, self._spent, traits.name)
         if failure is not None:
             self._end(state, refuse_call(state.call, failure))
-        elif tool.writes or tool.resource or tool.sends:
-            self._start_checked(state, admitted)
-        else:
+        elif traits.only_reads:
             self._start_plain(state, admitted)
+        else:
+            self._start_checked(state, admitted)
 
     def _may_wait(self, parsed: ParsedCall) -> bool:
         """Whether a call may touch what others touch or refer to another one, so that it must be planned."""

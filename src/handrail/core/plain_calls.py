@@ -44,12 +44,13 @@ def take_last_step(
     """Return the result of a plain call whose first attempt returned, or None when its execution has more to do."""
     if call.repairs or call.note or outcome.size > materialize.LONG_BYTES:
         return None
-    tool = call.tool
+    traits = call.tool.traits
     value = outcome.value
-    text = results.encode_if_it_fits(value, tool.result_bytes or settings.result_bytes)
+    most_bytes = traits.result_bytes or settings.result_bytes
+    text = results.encode_if_it_fits(value, most_bytes)
     if _may_be_shown(text, settings):
         return ToolResult(
-            call.call.id, tool.name, value, text=text, attempts=1, label=tool.label
+            call.call.id, traits.name, value, text=text, attempts=1, label=traits.label
         )
     # iterators are at their end by now: the text has what they gave
     if text is not None and outcome.has_iterators and materialize.has_iterators(value):
@@ -65,19 +66,20 @@ def shape_plainly(outcome: CallOutcome, settings: RunSettings) -> ToolResult | N
         return None
     if not (outcome.plain or materialize.is_plain(value, type(value))):
         return None
-    tool = call.tool
-    text = results.encode_if_it_fits(value, tool.result_bytes or settings.result_bytes)
+    traits = call.tool.traits
+    most_bytes = traits.result_bytes or settings.result_bytes
+    text = results.encode_if_it_fits(value, most_bytes)
     if not _may_be_shown(text, settings):
         return None
     return ToolResult(
         call.call.id,
-        tool.name,
+        traits.name,
         value,
         text=text,
         attempts=outcome.attempts,
         replayed=outcome.replayed,
         done_under=outcome.done_under,
-        label=tool.label,
+        label=traits.label,
     )
 
 

@@ -33,7 +33,8 @@ def admit_quickly(
     fits = tool.plain_check
     if fits is None or policy.__class__ is not Policy or call.program:
         return None
-    if tool.writes:
+    traits = tool.traits
+    if traits.writes:
         if not default_key:
             return None
     else:
@@ -44,18 +45,20 @@ def admit_quickly(
             return None
         bound = (
             tool.signature.defaults | arguments
-            if tool.as_written
+            if traits.as_written
             else tool.bind(arguments)
         )
         if type(bound) is Failure:
             return None
         # what decides by arguments, the ledger and resources see what the tool gets
-        if policy.rules or default_key or tool.resource:
+        if policy.rules or default_key or traits.has_resource:
             arguments = tool.normalize_arguments(arguments, bound)
         verdict = policy.judge(tool, arguments)
         if verdict.decision is not _ALLOW:
             return None
-        resources = tool.resolve_resources(arguments) if tool.resource else ()
+        resources = (
+            tool.resolve_resources(arguments) if traits.has_resource else ()
+        )
     except KeyboardInterrupt:
         raise
     except BaseException:

@@ -113,12 +113,13 @@ class Attempts(Struct, eq=False):
         """Make a call that is ready: its first step here, or all of it in a task, a thread or a process."""
         tool = effect.call.tool
         until = self.now() + effect.timeout_s
-        starts_here = flag is None and tool.in_place
+        traits = tool.traits
+        starts_here = flag is None and traits.in_place
         outcome: Outcome | None = None
         if starts_here:
             outcome = (
                 self.scheduler.start_eagerly(start)
-                if tool.is_async
+                if traits.is_async
                 else run_tool(start)
             )
             # there was nothing that could be ended or hear of it

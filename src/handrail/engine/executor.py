@@ -744,23 +744,25 @@ class BatchExecutor:
         """
         call = effect.call
         tool = call.tool
-        if effect.timeout_s <= 0 or (tool.writes and self.leases[state].over):
+        traits = tool.traits
+        if effect.timeout_s <= 0 or (traits.writes and self.leases[state].over):
             self.answer(state, Unfinished(End.NOT_STARTED))
             return
-        if tool.writes and not self.is_entered(state, effect):
-            return
-        if tool.writes and call.verdict.risk == "high" and not is_recorded:
-            trail = self.active.trail
-            if trail is not None:
-                self.record_first(state, effect, trail)
+        if traits.writes:
+            if not self.is_entered(state, effect):
                 return
-        if tool.opens and not self.engine.services.is_open(tool):
+            if call.verdict.risk == "high" and not is_recorded:
+                trail = self.active.trail
+                if trail is not None:
+                    self.record_first(state, effect, trail)
+                    return
+        if traits.opens and not self.engine.services.is_open(tool):
             work = partial(self.engine.services.open, tool)
             self.run_async(
                 state, effect, work, partial(self.invoke_opened, state, effect)
             )
             return
-        if tool.name in self.troubled:
+        if traits.name in self.troubled:
             held = self.engine.services.limits.rests(tool.name, self.engine.now())
             if isinstance(held, ThreadFuture):
                 work = partial(_answer_within, held, None)
@@ -825,9 +827,10 @@ class BatchExecutor:
     def start(self, state: CallState, effect: Invoke[Admitted]) -> None:
         """Start a tool that nothing holds back."""
         tool = effect.call.tool
+        traits = tool.traits
         flag = None
         context = None
-        if tool.injected_parameters:
+        if traits.injects:
             flag = Flag()
             context = self.context(
                 state,
@@ -836,14 +839,14 @@ class BatchExecutor:
                 timeout_s=effect.timeout_s,
                 flag=flag,
             )
-        if tool.writes:
+        if traits.writes:
             self.latest[state] = effect.attempt
         start = tool.bind_call(effect.call.bound, context, self.active.injected)
-        if self.active.recording is not None and tool.isolation == "none":
+        if self.active.recording is not None and not traits.is_isolated:
             start = self.nested(state, effect.timeout_s).around(
                 start, is_async=tool.is_async
             )
-        if self.active.settings.passes_on and tool.isolation == "none":
+        if self.active.settings.passes_on and not traits.is_isolated:
             start = hold_while(
                 start, current_engine, self.engine, is_async=tool.is_async
             )

@@ -37,8 +37,6 @@ _AT_ONCE = 64
 """How many items of an iterator are read before they are measured."""
 
 
-_SCALARS = frozenset((str, int, float, bool, type(None)))
-_PLAIN = _SCALARS | {dict, list}
 _MOST_INSIDE = 256
 """How many values the inner lists and dicts of a value may hold that is taken at a glance."""
 
@@ -77,18 +75,22 @@ def is_plain(value: Any, kind: type) -> bool:
             or kind is bool
             or (kind is str and len(value) <= LONG_BYTES)
         )
+    size = 0
     parts = value.values() if kind is dict else value
-    try:
-        kinds = set(map(type, parts))
-    except Exception:
-        # a class of the author's whose own class has no hash
-        return False
-    if not kinds <= _SCALARS:
-        return kinds <= _PLAIN and _is_plain_inside(list(parts))
-    size = _BYTES_AROUND * len(value)
-    if str in kinds:
-        size += sum([len(each) for each in parts if type(each) is str])
-    return size <= LONG_BYTES
+    for each in parts:
+        part = type(each)
+        if part is str:
+            size += len(each)
+        elif part is dict or part is list:
+            return _is_plain_inside(list(parts))
+        elif (
+            part is not int
+            and part is not bool
+            and part is not float
+            and each is not None
+        ):
+            return False
+    return size + _BYTES_AROUND * len(value) <= LONG_BYTES
 
 
 def _is_plain_inside(waiting: list[Any]) -> bool:

@@ -73,7 +73,7 @@ def wrap_value(value: Any) -> Returned | Raised:
     """
     kind = type(value)
     if materialize.is_plain(value, kind):  # as nearly every result is
-        return Returned(value, has_iterators=False, plain=True)
+        return Returned(value, plain=True)
     if hasattr(kind, "__await__") or (
         kind is GeneratorType and value.gi_code.co_flags & CO_ITERABLE_COROUTINE
     ):
