@@ -27,7 +27,7 @@ settings.register_profile("quick", deadline=None, max_examples=QUICK_EXAMPLES)
 
 @pytest.fixture(autouse=True)
 def import_path():
-    """Take back where a test looked for modules: `examples/agents.py` would be imported for the package of that name."""
+    """Take back where a test looked for modules: `examples/agents.py` would be imported for the package `agents`."""
     path = [*sys.path]
     yield
     sys.path[:] = path
