@@ -279,7 +279,9 @@ def notation_of(call_format: LiteralCalls) -> Notation:
     if call_format.quotes == PYTHON_QUOTES:
         return PYTHON
     quote = call_format.quotes[-1]
-    text = bare_text(quote, quote, quote)
+    # The marks of a section end a string that holds them, and the call.
+    section = (*call_format.starts, *call_format.ends)
+    text = bare_text(quote, quote, quote, without=section)
 
     def key(name: str) -> str | None:
         if _WORD.fullmatch(name):

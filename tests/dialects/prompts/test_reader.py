@@ -1098,6 +1098,19 @@ def test_a_call_within_a_value_of_another_call_is_a_part_of_that_value(name):
 
 
 @pytest.mark.parametrize("name", FLAT)
+def test_a_mark_in_a_string_of_a_list_is_a_part_of_that_list(name):
+    syntax = SYNTAXES[name]
+    channels = syntax.channels
+    shape = channels.inside if channels and channels.inside else syntax.formats[0]
+    assert isinstance(shape, ParameterCalls)
+    tags = [f"a {shape.parameter.opens} b", f"{shape.call.opens}"]
+    call = ToolCall("", "f", json.dumps({"tags": tags, "count": 1}))
+    written = texts.write_answer(syntax, Turn(calls=[call]), TOOLS)
+    turn, _ = feed(name, list(written))
+    assert calls_of(turn) == [("f", {"tags": tags, "count": 1})]
+
+
+@pytest.mark.parametrize("name", FLAT)
 @pytest.mark.parametrize("missing", [1, 2])
 def test_a_parameter_that_is_not_closed_leaves_the_next_call_alone(name, missing):
     syntax = SYNTAXES[name]

@@ -229,13 +229,19 @@ class ParameterCalls(Struct, frozen=True):
             text, _ = yield from source.upto(marks(_CDATA[1]))
             pieces.append(text)
         inner = _InnerCalls(self)
+        may_be_json = True
         while True:
             text, mark = yield from source.upto(inner.marks)
             pieces.append(text)
             if not mark:
                 return None
             space = ""
-            if not inner.take(mark):
+            is_inner = inner.take(mark)
+            if is_inner and mark == self.parameter.closes and may_be_json:
+                # marks in the strings of a JSON value are no marks; tried once, so that reading stays linear
+                may_be_json = False
+                is_inner = not _is_json("".join(pieces))
+            if not is_inner:
                 space = yield from source.space()
                 if mark == self.parameter.closes:
                     if (yield from source.next_is(after)):
@@ -350,6 +356,17 @@ class ParameterCalls(Struct, frozen=True):
                 text = elements
         closes = element.closes.replace("{name}", key)
         return f"{element.opens}{key}{element.named}{attributes}{element.begins}{pad}{text}{pad}{closes}"
+
+
+def _is_json(text: str) -> bool:
+    """Whether a value is a whole list or object as JSON."""
+    if not text.lstrip().startswith(("[", "{")):
+        return False
+    try:
+        strictjson.loads(text)
+    except strictjson.NotJson:
+        return False
+    return True
 
 
 class _InnerCalls:
