@@ -7,9 +7,11 @@ SIGSTOP, never asked to end.
 import asyncio
 import time
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
 
+from handrail.dispatch import table_dispatcher
 from handrail.dispatch.port import HandBack, Segment, Timing
 from handrail.errors import ConfigError, HandrailError, StoreUnavailable
 from tests.dispatch.workers import (
@@ -364,6 +366,47 @@ class DispatcherContract:
                 )
                 killed.kill()
                 await until(lambda: worker.finished)
+
+        asyncio.run(scenario())
+
+    def test_a_worker_is_sure_of_a_segment_until_it_may_count_as_dead_and_no_longer(
+        self, dispatchers, monkeypatch
+    ):
+        """The round takes 15 s from its beat to its claim, and a worker counts as dead after 20."""
+        clock = SimpleNamespace(now=1000.0, monotonic=lambda: clock.now)
+        monkeypatch.setattr(table_dispatcher, "time", clock)
+        sure_until = []
+
+        async def perform(_, running):
+            sure_until.append(running.sure_until)
+
+        async def scenario():
+            dispatcher = dispatchers(Timing())
+            look = dispatcher.read
+
+            def look_slowly(job):
+                clock.now = 1015.0
+                return look(job)
+
+            dispatcher.read = look_slowly
+            dispatcher.enqueue(Segment("r"))
+            shift = asyncio.ensure_future(dispatcher.work(perform, concurrency=1))
+            await until(lambda: sure_until)
+            await dispatcher.stop(grace_s=PATIENCE_S)
+            await shift
+
+        asyncio.run(scenario())
+        assert sure_until == [1020.0]
+
+    def test_a_worker_performs_though_it_counts_as_dead_after_two_beats(
+        self, dispatchers
+    ):
+        async def scenario():
+            worker = Worker(dispatchers(Timing(beat_s=60, dead_s=120)))
+            worker.dispatcher.enqueue(Segment("r"))
+            async with worker.at_work():
+                await until(lambda: worker.finished)
+            assert worker.attempts == [1]
 
         asyncio.run(scenario())
 

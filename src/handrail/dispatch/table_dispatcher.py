@@ -400,7 +400,7 @@ class _Shift:
             if name not in held:
                 running.lost.set()
                 continue
-            running.sure_until = self._sure_until(now)
+            running.sure_until = self._sure_until
             if held[name].cancelled:
                 running.cancelled.set()
         for name, each in held.items():
@@ -419,14 +419,13 @@ class _Shift:
         queues = [*self._promising]
         for place in range(len(queues)):
             queue = queues[(self._next_queue + place) % len(queues)]
-            asked = time.monotonic()
             taken = await self._claim_from(queue, free)
-            if time.monotonic() > self._sure_until(asked):
+            if time.monotonic() > self._sure_until:
                 # frozen meanwhile; the next round settles what is still ours
                 self._looked = -1e9
                 return
             for each in taken:
-                self._start(each, self._sure_until(asked))
+                self._start(each)
             if len(taken) < free:
                 self._promising.remove(queue)
             free -= len(taken)
@@ -454,20 +453,18 @@ class _Shift:
 
     # ------------------------------------------------------------------ one segment
 
-    def _sure_until(self, asked: float) -> float:
-        """Return until when nobody can have taken what we asked the database for, and got.
+    @property
+    def _sure_until(self) -> float:
+        """Until when nobody can have taken what we held after our last beat: nobody counts us as dead before."""
+        return self._beaten + self._timing.dead_s
 
-        Our last beat was at most one beat old then.
-        """
-        return asked + self._timing.dead_s - 2 * self._timing.beat_s
-
-    def _start(self, held: Held, sure_until: float) -> None:
+    def _start(self, held: Held) -> None:
         name = (held.id, held.attempt)
         for (row_id, _), earlier in self._running.items():
             if row_id == held.id:  # taken from us while we were silent
                 earlier.lost.set()
         running = Running(held.segment, held.attempt, after_death=held.after_death)
-        running.sure_until = sure_until
+        running.sure_until = self._sure_until
         if held.cancelled:
             running.cancelled.set()
         self._running[name] = running
