@@ -752,6 +752,32 @@ class DispatcherContract:
         with pytest.raises(StoreUnavailable, match="is closed"):
             dispatcher.enqueue(Segment("r"))
 
+    def test_a_worker_that_does_not_reach_its_store_waits_before_it_tries_again(
+        self, dispatchers
+    ):
+        async def scenario():
+            dispatcher = dispatchers(Timing(poll_s=10 * PATIENCE_S))
+            transact = dispatcher.transact
+            asked = []
+
+            def count(operation):
+                asked.append(operation)
+                return transact(operation)
+
+            dispatcher.transact = count
+            dispatcher.close()
+            worker = Worker(dispatcher)
+            shift = asyncio.ensure_future(
+                dispatcher.work(worker.perform, concurrency=1)
+            )
+            for _ in range(200):
+                await asyncio.sleep(0)
+            assert len(asked) == 1
+            await dispatcher.stop(grace_s=0)
+            await shift
+
+        asyncio.run(scenario())
+
     def test_a_time_of_death_too_short_for_the_heartbeat_is_refused(self, stores):
         with pytest.raises(ConfigError, match="at least twice beat_s"):
             self.make(stores(), Timing(beat_s=5, dead_s=6))

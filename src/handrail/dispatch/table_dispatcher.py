@@ -319,11 +319,11 @@ class _Shift:
             self._reached = time.monotonic()
 
     async def _sleep(self) -> None:
-        sweep_s = max(0.0, self._sweep_at - time.monotonic())
+        wait_s = self._timing.poll_s
+        if not self._is_silent:  # else the sweep stays due for as long as the database is away
+            wait_s = min(wait_s, max(0.0, self._sweep_at - time.monotonic()))
         with suppress(TimeoutError):
-            await asyncio.wait_for(
-                self._heard.wait(), min(self._timing.poll_s, sweep_s)
-            )
+            await asyncio.wait_for(self._heard.wait(), wait_s)
 
     async def _stay_alive(self) -> None:
         """Beat when it is time, and look for dead workers when it is time."""
