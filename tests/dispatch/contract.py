@@ -410,6 +410,46 @@ class DispatcherContract:
 
         asyncio.run(scenario())
 
+    @pytest.mark.parametrize("set_by_s", [1000.0, -1000.0])
+    def test_a_clock_that_is_set_makes_nobody_dead_and_the_dead_are_looked_for_again(
+        self, dispatchers, set_by_s
+    ):
+        async def scenario():
+            ahead_s = 0.0
+            found_dead = []
+
+            def under_a_set_clock(dispatcher):
+                transact = dispatcher.transact
+                requeue_dead = dispatcher._rows.requeue_dead
+
+                def requeue(database, now, dead_s):
+                    found_dead.append((ahead_s, requeue_dead(database, now, dead_s)))
+                    return found_dead[-1][1]
+
+                dispatcher._rows.requeue_dead = requeue
+                dispatcher.transact = lambda do: transact(
+                    lambda database, now: do(database, now + ahead_s)
+                )
+                return Worker(dispatcher)
+
+            timing = Timing(poll_s=0.05, beat_s=0.5, dead_s=10.0, sweep_s=0.1)
+            workers = [under_a_set_clock(dispatchers(timing)) for _ in range(2)]
+            for worker in workers:
+                worker.gate.clear()
+                worker.dispatcher.enqueue(Segment(f"r{id(worker)}"))
+            async with workers[0].at_work(), workers[1].at_work():
+                await until(lambda: all(worker.running for worker in workers))
+                await until(lambda: found_dead)
+                ahead_s = set_by_s
+                await until(lambda: found_dead[-1][0] == ahead_s)
+                for worker in workers:
+                    worker.gate.set()
+                await until(lambda: all(worker.finished for worker in workers))
+            assert not any(dead for _, dead in found_dead)
+            assert [worker.attempts for worker in workers] == [[1], [1]]
+
+        asyncio.run(scenario())
+
     def test_a_segment_says_whether_its_worker_was_found_dead_or_handed_it_over(
         self, dispatchers
     ):

@@ -7,9 +7,8 @@ something is heard or the next poll is due.
 Rule 1: what the database says is held, and nobody performs, is settled or released in the next round: the answer to
         a claim may be lost, and so may the statement that finishes a segment.
 Rule 2: nobody counts as dead only because nobody could beat. A worker judges the others once the database has been in
-        reach for two beats without a long gap: whoever lives has then had the time. It need not have reached it all
-        that time itself. A beat records from when on its worker has, and a worker that starts, or was frozen, goes
-        on from the beats that others have left, also of those that have died since.
+        reach for two beats without a long gap, so that all who live have beaten. Each beat records since when that
+        holds. A worker that starts, or was frozen, continues from the beats of others, even if they have died since.
 """
 
 from __future__ import annotations
@@ -362,9 +361,10 @@ class _Shift:
     def _reached_since(self, at: float) -> float | None:
         """Return from when on the database has been in reach until now; None if our last beat is too long ago.
 
-        Asked within the transaction: its begin may have waited for the database.
+        Asked within the transaction: its begin may have waited for the database. None too where the database's clock
+        was set: beats from before say nothing about the time since.
         """
-        is_lately = at - self._beaten_at <= self._timing.beat_s + self._gap_s
+        is_lately = 0 <= at - self._beaten_at <= self._timing.beat_s + self._gap_s
         return self._in_reach_since if is_lately else None
 
     def _sweep(self, database: Database, at: float) -> tuple[list[Requeued], float]:
