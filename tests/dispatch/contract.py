@@ -7,9 +7,11 @@ SIGSTOP, never asked to end.
 import asyncio
 import time
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
 
+from handrail.dispatch import table_dispatcher
 from handrail.dispatch.port import HandBack, Segment, Timing
 from handrail.errors import ConfigError, HandrailError, StoreUnavailable
 from tests.dispatch.workers import (
@@ -367,6 +369,87 @@ class DispatcherContract:
 
         asyncio.run(scenario())
 
+    def test_a_worker_is_sure_of_a_segment_until_it_may_count_as_dead_and_no_longer(
+        self, dispatchers, monkeypatch
+    ):
+        """The round takes 15 s from its beat to its claim, and a worker counts as dead after 20."""
+        clock = SimpleNamespace(now=1000.0, monotonic=lambda: clock.now)
+        monkeypatch.setattr(table_dispatcher, "time", clock)
+        sure_until = []
+
+        async def perform(_, running):
+            sure_until.append(running.sure_until)
+
+        async def scenario():
+            dispatcher = dispatchers(Timing())
+            look = dispatcher.read
+
+            def look_slowly(job):
+                clock.now = 1015.0
+                return look(job)
+
+            dispatcher.read = look_slowly
+            dispatcher.enqueue(Segment("r"))
+            shift = asyncio.ensure_future(dispatcher.work(perform, concurrency=1))
+            await until(lambda: sure_until)
+            await dispatcher.stop(grace_s=PATIENCE_S)
+            await shift
+
+        asyncio.run(scenario())
+        assert sure_until == [1020.0]
+
+    def test_a_worker_performs_though_it_counts_as_dead_after_two_beats(
+        self, dispatchers
+    ):
+        async def scenario():
+            worker = Worker(dispatchers(Timing(beat_s=60, dead_s=120)))
+            worker.dispatcher.enqueue(Segment("r"))
+            async with worker.at_work():
+                await until(lambda: worker.finished)
+            assert worker.attempts == [1]
+
+        asyncio.run(scenario())
+
+    @pytest.mark.parametrize("set_by_s", [1000.0, -1000.0])
+    def test_a_clock_that_is_set_makes_nobody_dead_and_the_dead_are_looked_for_again(
+        self, dispatchers, set_by_s
+    ):
+        async def scenario():
+            ahead_s = 0.0
+            found_dead = []
+
+            def under_a_set_clock(dispatcher):
+                transact = dispatcher.transact
+                requeue_dead = dispatcher._rows.requeue_dead
+
+                def requeue(database, now, dead_s):
+                    found_dead.append((ahead_s, requeue_dead(database, now, dead_s)))
+                    return found_dead[-1][1]
+
+                dispatcher._rows.requeue_dead = requeue
+                dispatcher.transact = lambda do: transact(
+                    lambda database, now: do(database, now + ahead_s)
+                )
+                return Worker(dispatcher)
+
+            timing = Timing(poll_s=0.05, beat_s=0.5, dead_s=10.0, sweep_s=0.1)
+            workers = [under_a_set_clock(dispatchers(timing)) for _ in range(2)]
+            for worker in workers:
+                worker.gate.clear()
+                worker.dispatcher.enqueue(Segment(f"r{id(worker)}"))
+            async with workers[0].at_work(), workers[1].at_work():
+                await until(lambda: all(worker.running for worker in workers))
+                await until(lambda: found_dead)
+                ahead_s = set_by_s
+                await until(lambda: found_dead[-1][0] == ahead_s)
+                for worker in workers:
+                    worker.gate.set()
+                await until(lambda: all(worker.finished for worker in workers))
+            assert not any(dead for _, dead in found_dead)
+            assert [worker.attempts for worker in workers] == [[1], [1]]
+
+        asyncio.run(scenario())
+
     def test_a_segment_says_whether_its_worker_was_found_dead_or_handed_it_over(
         self, dispatchers
     ):
@@ -708,6 +791,32 @@ class DispatcherContract:
         dispatcher.close()
         with pytest.raises(StoreUnavailable, match="is closed"):
             dispatcher.enqueue(Segment("r"))
+
+    def test_a_worker_that_does_not_reach_its_store_waits_before_it_tries_again(
+        self, dispatchers
+    ):
+        async def scenario():
+            dispatcher = dispatchers(Timing(poll_s=10 * PATIENCE_S))
+            transact = dispatcher.transact
+            asked = []
+
+            def count(operation):
+                asked.append(operation)
+                return transact(operation)
+
+            dispatcher.transact = count
+            dispatcher.close()
+            worker = Worker(dispatcher)
+            shift = asyncio.ensure_future(
+                dispatcher.work(worker.perform, concurrency=1)
+            )
+            for _ in range(200):
+                await asyncio.sleep(0)
+            assert len(asked) == 1
+            await dispatcher.stop(grace_s=0)
+            await shift
+
+        asyncio.run(scenario())
 
     def test_a_time_of_death_too_short_for_the_heartbeat_is_refused(self, stores):
         with pytest.raises(ConfigError, match="at least twice beat_s"):

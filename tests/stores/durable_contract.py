@@ -12,7 +12,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Event
+from threading import Event, Thread
 
 import pytest
 from msgspec.structs import replace
@@ -100,6 +100,57 @@ class DurableContract(
             waiting.result(PATIENCE_S)
         assert "1 questions were left" in caplog.text
         answers.set()
+
+    def test_a_database_that_hangs_is_waited_for_once_and_not_by_each_connection(
+        self, store, monkeypatch
+    ):
+        monkeypatch.setattr(group_commit, "CLOSE_S", 0.2)
+        hanging = [Event(), Event()]
+        answers = Event()
+
+        def hang(_):
+            hanging.pop().set()
+            assert answers.wait(PATIENCE_S)
+
+        waited_s = []
+        join = Thread.join
+
+        def note_wait(thread, timeout=None):
+            waited_s.append(timeout)
+            join(thread, timeout)
+
+        first, second = hanging
+        store._reader.ask(hang)
+        assert second.wait(PATIENCE_S)
+        store._writer.submit(hang)
+        assert first.wait(PATIENCE_S)
+        monkeypatch.setattr(Thread, "join", note_wait)
+        store.close()
+        answers.set()
+        assert sum(waited_s) == 0.2
+
+    def test_closing_waits_for_questions_for_as_long_as_one_after_the_other_is_answered(
+        self, store, monkeypatch
+    ):
+        join = Thread.join
+        gates = [Event() for _ in range(3)]
+        answers = [
+            store._reader.ask(lambda _, gate=gate: gate.wait(PATIENCE_S))
+            for gate in gates
+        ]
+
+        def wait_for_one(thread, timeout=None):
+            if thread is not store._reader._thread or not gates:
+                join(thread, PATIENCE_S)
+                return
+            before = store._reader._answered
+            gates.pop(0).set()
+            while store._reader._answered == before:
+                time.sleep(0)
+
+        monkeypatch.setattr(Thread, "join", wait_for_one)
+        store.close()
+        assert [answer.result(0) for answer in answers] == [True, True, True]
 
     @contextmanager
     def other(self, deed, *words):

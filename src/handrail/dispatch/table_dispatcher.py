@@ -7,9 +7,8 @@ something is heard or the next poll is due.
 Rule 1: what the database says is held, and nobody performs, is settled or released in the next round: the answer to
         a claim may be lost, and so may the statement that finishes a segment.
 Rule 2: nobody counts as dead only because nobody could beat. A worker judges the others once the database has been in
-        reach for two beats without a long gap: whoever lives has then had the time. It need not have reached it all
-        that time itself. A beat records from when on its worker has, and a worker that starts, or was frozen, goes
-        on from the beats that others have left, also of those that have died since.
+        reach for two beats without a long gap, so that all who live have beaten. Each beat records since when that
+        holds. A worker that starts, or was frozen, continues from the beats of others, even if they have died since.
 """
 
 from __future__ import annotations
@@ -319,11 +318,11 @@ class _Shift:
             self._reached = time.monotonic()
 
     async def _sleep(self) -> None:
-        sweep_s = max(0.0, self._sweep_at - time.monotonic())
+        wait_s = self._timing.poll_s
+        if not self._is_silent:  # else the sweep stays due for as long as the database is away
+            wait_s = min(wait_s, max(0.0, self._sweep_at - time.monotonic()))
         with suppress(TimeoutError):
-            await asyncio.wait_for(
-                self._heard.wait(), min(self._timing.poll_s, sweep_s)
-            )
+            await asyncio.wait_for(self._heard.wait(), wait_s)
 
     async def _stay_alive(self) -> None:
         """Beat when it is time, and look for dead workers when it is time."""
@@ -362,9 +361,10 @@ class _Shift:
     def _reached_since(self, at: float) -> float | None:
         """Return from when on the database has been in reach until now; None if our last beat is too long ago.
 
-        Asked within the transaction: its begin may have waited for the database.
+        Asked within the transaction: its begin may have waited for the database. None too where the database's clock
+        was set: beats from before say nothing about the time since.
         """
-        is_lately = at - self._beaten_at <= self._timing.beat_s + self._gap_s
+        is_lately = 0 <= at - self._beaten_at <= self._timing.beat_s + self._gap_s
         return self._in_reach_since if is_lately else None
 
     def _sweep(self, database: Database, at: float) -> tuple[list[Requeued], float]:
@@ -400,7 +400,7 @@ class _Shift:
             if name not in held:
                 running.lost.set()
                 continue
-            running.sure_until = self._sure_until(now)
+            running.sure_until = self._sure_until
             if held[name].cancelled:
                 running.cancelled.set()
         for name, each in held.items():
@@ -419,14 +419,13 @@ class _Shift:
         queues = [*self._promising]
         for place in range(len(queues)):
             queue = queues[(self._next_queue + place) % len(queues)]
-            asked = time.monotonic()
             taken = await self._claim_from(queue, free)
-            if time.monotonic() > self._sure_until(asked):
+            if time.monotonic() > self._sure_until:
                 # frozen meanwhile; the next round settles what is still ours
                 self._looked = -1e9
                 return
             for each in taken:
-                self._start(each, self._sure_until(asked))
+                self._start(each)
             if len(taken) < free:
                 self._promising.remove(queue)
             free -= len(taken)
@@ -454,20 +453,18 @@ class _Shift:
 
     # ------------------------------------------------------------------ one segment
 
-    def _sure_until(self, asked: float) -> float:
-        """Return until when nobody can have taken what we asked the database for, and got.
+    @property
+    def _sure_until(self) -> float:
+        """Until when nobody can have taken what we held after our last beat: nobody counts us as dead before."""
+        return self._beaten + self._timing.dead_s
 
-        Our last beat was at most one beat old then.
-        """
-        return asked + self._timing.dead_s - 2 * self._timing.beat_s
-
-    def _start(self, held: Held, sure_until: float) -> None:
+    def _start(self, held: Held) -> None:
         name = (held.id, held.attempt)
         for (row_id, _), earlier in self._running.items():
             if row_id == held.id:  # taken from us while we were silent
                 earlier.lost.set()
         running = Running(held.segment, held.attempt, after_death=held.after_death)
-        running.sure_until = sure_until
+        running.sure_until = self._sure_until
         if held.cancelled:
             running.cancelled.set()
         self._running[name] = running

@@ -15,6 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from handrail.effects import Claim, Claimed, LookUp, Renew, Settle
+from handrail.stores import group_commit
 from handrail.stores.database import Connection, SavedResult
 from handrail.stores.group_commit import GATHER_S, Writer
 from handrail.stores.reading import Reader
@@ -182,8 +183,8 @@ class DurableStore:
 
 
 def _close(writer: Writer, reader: Reader) -> None:
-    writer.close()
-    reader.close()
+    # a database that does not answer is waited for once, not by each connection
+    reader.close(wait_s=group_commit.CLOSE_S if writer.close() else 0.0)
 
 
 def _encode_claim(claim: Claim) -> Claim:

@@ -214,25 +214,30 @@ class Writer:
             self._held_until = sooner
             self._change.notify()
 
-    def close(self) -> None:
+    def close(self) -> bool:
         """Carry out the queued requests, then end. Does nothing in a fork.
 
         A database that carries nothing out for `CLOSE_S` is given up: what is queued fails with StoreUnavailable, what
         is under way may still be carried out, and a warning says so.
+
+        Returns:
+            Whether the database answered.
         """
         if os.getpid() != self._process:
-            return
+            return True
         with self._lock:
             self._is_open = False
             self._change.notify()
         if current_thread() is self._thread:
-            return
+            return True
         rounds = -1
         while self._thread.is_alive() and rounds != self._rounds:
             rounds = self._rounds
             self._thread.join(CLOSE_S)
-        if self._thread.is_alive():
-            self._give_up()
+        if not self._thread.is_alive():
+            return True
+        self._give_up()
+        return False
 
     def _give_up(self) -> None:
         """Refuse what is queued, since the database does not answer."""

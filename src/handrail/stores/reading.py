@@ -20,7 +20,6 @@ from typing import Any, TypeVar
 from handrail.errors import StoreUnavailable
 from handrail.futures import StoreFuture
 from handrail.logs import log
-from handrail.stores import group_commit
 from handrail.stores.database import Connection
 from handrail.stores.group_commit import Writer, error_for_caller, run_job
 
@@ -43,6 +42,8 @@ class Reader:
         self._questions: SimpleQueue[tuple[Callable[[Any], Any], Future[Any]] | None]
         self._questions = SimpleQueue()
         self._thread: Thread | None = None
+        self._answered = 0
+        """How many questions were answered: whoever closes sees that the database still answers."""
         self._is_open = True
         self._lock = Lock()
         self._process = os.getpid()
@@ -70,11 +71,12 @@ class Reader:
         self._writer.submit(hand_over).add_done_callback(refuse)
         return answer
 
-    def close(self) -> None:
+    def close(self, *, wait_s: float) -> None:
         """Answer the questions until now, then close the connection. The writer is closed before. Nothing in a fork.
 
-        A database that does not answer for `group_commit.CLOSE_S` is given up: the questions fail with
-        StoreUnavailable.
+        Args:
+            wait_s: A database that answers no question for so long is given up: the questions fail with
+                StoreUnavailable.
         """
         if os.getpid() != self._process:
             return
@@ -84,7 +86,10 @@ class Reader:
             self._questions.put(None)
         if thread is None or thread is current_thread():
             return
-        thread.join(group_commit.CLOSE_S)
+        answered = -1
+        while thread.is_alive() and answered != self._answered:
+            answered = self._answered
+            thread.join(wait_s)
         if thread.is_alive():
             self._give_up()
 
@@ -134,6 +139,7 @@ class Reader:
                     answer.set_exception(error_for_caller(error))
                     continue
             run_job(connection, question, answer)
+            self._answered += 1
             # an answer that is waiting for its caller may hold megabytes; this thread does not
             del question, answer, next_question
         if connection is not None:
