@@ -347,6 +347,8 @@ class Verdict:
     unfinished: list[str] = field(default_factory=list)
     stories: list[str] = field(default_factory=list)
     """What befell each run that had not ended, was poisoned or left behind."""
+    silences: list[str] = field(default_factory=list)
+    """What workers logged of calls for which the store did not answer."""
     in_doubt: int = 0
     take_overs: list[TakeOver] = field(default_factory=list)
 
@@ -387,11 +389,20 @@ def judge(place: str, far: Far, run_ids: Sequence[str], trouble: Trouble) -> Ver
     trails = Trails.of(far)
     verdict.take_overs = sorted(trails.find_take_overs(trouble.killed))
     remarkable = [*verdict.unfinished, *trails.find_stragglers(STRAGGLES_S)]
+    verdict.silences = find_silences(far.folder / "log")
     for run_id in dict.fromkeys(remarkable[:MOST_SHOWN]):
         story = trails.describe(run_id, trouble.began, trouble.log)
         verdict.stories.append(f"{run_id}, {describe_rows(store, run_id)}: {story}")
     store.close()
     return verdict
+
+
+def find_silences(log: Path) -> list[str]:
+    """Return what workers have logged of calls for which the store did not answer."""
+    if not log.exists():
+        return []
+    lines = log.read_text(errors="replace").splitlines()
+    return [line for line in lines if "the store did not take" in line]
 
 
 def describe_rows(store: Any, run_id: str) -> str:
@@ -556,6 +567,8 @@ def print_verdict(
         f"{trouble.frozen} freezes, {trouble.restarted} restarts, deployed: {trouble.deployed}, {took_s:.0f} s"
     )
     print_broken(verdict.broken, width=24)
+    for line in verdict.silences[:MOST_SHOWN]:
+        print(f"    {line}")
     for story in verdict.stories:
         print(f"    {story}")
     print(f"  {'in doubt':24}{verdict.in_doubt:6}")

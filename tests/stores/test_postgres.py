@@ -284,6 +284,17 @@ class Cut:
         return getattr(self._db, name)
 
 
+class Stuck(Cut):
+    """A connection that libpq gives up without having closed it, as where a server shuts down amid a pipeline."""
+
+    def execute(self, statement, *rest, **named):
+        if statement != self._statement:
+            return self._db.execute(statement, *rest, **named)
+        if self._after:
+            self._db.execute(statement, *rest, **named)
+        raise psycopg.OperationalError("cannot exit pipeline mode while busy")
+
+
 WHOLE_GROUP = postgres._SQL["commit_group"]
 
 
@@ -291,14 +302,16 @@ WHOLE_GROUP = postgres._SQL["commit_group"]
     "after", [False, True], ids=["before it was done", "after it was done"]
 )
 @pytest.mark.parametrize("statement", ["COMMIT", WHOLE_GROUP], ids=["COMMIT", "group"])
+@pytest.mark.parametrize("ending", [Cut, Stuck])
 def test_what_became_of_a_commit_whose_answer_was_lost_is_asked_of_the_server(
-    dsn, after, statement
+    dsn, after, statement, ending
 ):
     with PostgresStore(dsn) as store:
         emptied(dsn)
         if statement == WHOLE_GROUP:
             claimed(store, key="before")  # from the second group on they are foreseen
-        ended = Cut(store.use_connection(lambda base: base._db), statement, after=after)
+        base = store.use_connection(lambda base: base._db)
+        ended = ending(base, statement, after=after)
         store.use_connection(lambda base: setattr(base, "_db", ended))
         assert claimed(store).state is ClaimState.FRESH
         assert store.use_connection(lambda base: base._db) is not ended

@@ -701,7 +701,13 @@ class BatchExecutor:
     def throw_unavailable(
         self, state: CallState, effect: Effect[Admitted], error: StoreUnavailable
     ) -> None:
-        """Throw that the store has not answered; keep the end of a write until it does."""
+        """Throw that the store has not answered, and log why; keep the end of a write until it does."""
+        logs.log.warning(
+            "the store did not take the %s of a call of %s: %s",
+            type(effect).__name__.lower(),
+            state.call.name[:100],
+            error,
+        )
         if isinstance(effect, Settle):
             refused = partial(
                 late_results.tell_refused, self.active, state.call, effect

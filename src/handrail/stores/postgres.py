@@ -462,12 +462,26 @@ class PostgresConnection:
                 f"{self.place} refused it: {_first_line(error)}; nothing was recorded"
             ) from error
         except psycopg.Error as error:
-            if not self._db.closed:
+            if not (self._db.closed or _is_loss(error)):
                 raise StoreUnavailable(
                     f"{self.place} failed: {_first_line(error)}; nothing was recorded"
                 ) from error
             self._reconnect()
             raise RetryGroup from error
+
+
+def _is_loss(error: psycopg.Error) -> bool:
+    """Whether a connection is of no more use, though libpq has not closed it yet.
+
+    The server has announced its end, or libpq itself cannot go on, as where a server goes away amid a pipeline.
+    """
+    if error.sqlstate is None:
+        return isinstance(error, psycopg.OperationalError)
+    return error.sqlstate.startswith(_ENDING)
+
+
+_ENDING = ("08", "57P0", "25P03")
+"""Classes of what a server says at a connection's end: broken, shut down, or idle in a transaction for too long."""
 
 
 def _as_json(rows: Sequence[Row]) -> str:
