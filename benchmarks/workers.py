@@ -11,6 +11,9 @@ world is compared with the journals.
 | lost | results that say so of a write that never happened, or journals without the result |
 | unfinished | runs that had not ended in time |
 | take-over p95 | from a kill to the next begin of each run that was under way in that process |
+
+Beside these it prints how far the work is, the parts of each take-over beyond the goal, the story of each run that had
+not ended, was poisoned or left behind, and why the store did not answer a call.
 """
 
 from __future__ import annotations
