@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from handrail.core.attempts import CallOutcome, start_attempt
+from handrail.core import results
+from handrail.core.attempts import CallOutcome, make_outcome, start_attempt
 from handrail.core.execution import execute, shape_at_length
 from handrail.core.plain_calls import (
     is_plain,
@@ -18,6 +19,7 @@ from handrail.core.plain_calls import (
 from handrail.core.policy import Policy, Rule
 from handrail.core.redaction import KnownSecrets
 from handrail.effects import Returned
+from handrail.tools import materialize
 from handrail.tools.function_tool import FunctionTool
 from handrail.workers.threads import wrap_value
 from tests.support.effect_script import World, admitted
@@ -113,6 +115,21 @@ def test_a_result_that_is_shaped_plainly_is_that_which_is_shaped_at_length(
         with pytest.raises(StopIteration) as end:
             next(shape_at_length(outcome, run))
         assert fields_of(plain) == fields_of(end.value.value)
+
+
+@settings(max_examples=300, deadline=None)
+@given(value=VALUES | st.lists(VALUES, max_size=3))
+def test_what_is_found_plain_once_is_kept_and_shown_as_if_looked_at_again(value):
+    returned = wrap_value(value)
+    assert returned.plain is materialize.is_plain(value, type(value))
+    if returned.plain:
+        assert repr(results.copy_plain(value)) == repr(results.plain(value))
+        call, run = admitted(reading(), city="Bern"), World().conduct
+        known = make_outcome(call, returned, 1)
+        unknown = make_outcome(call, Returned(value), 1)
+        assert fields_of(known) == fields_of(replace(unknown, plain=True))
+        texts = [shape_plainly(each, run) for each in (known, unknown)]
+        assert len({each and fields_of(each) for each in texts}) == 1
 
 
 def test_a_short_result_without_anything_to_say_of_it_is_shaped_plainly():

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Annotated, get_type_hints
 
 import pytest
+from msgspec.structs import asdict
 from pydantic import BaseModel, Field
 
 import handrail as hr
@@ -536,6 +537,30 @@ def test_a_tool_whose_class_forgets_to_settle_is_settled_by_its_set():
     [tool] = Toolset([Bare(required_approvals=2)])
     assert tool.plain_check is None
     assert tool.approve
+
+
+@pytest.mark.parametrize(
+    "declared",
+    [
+        {"effect": "read"},
+        {"effect": "write", "resource": "city:{city}", "replay": "key"},
+        {"effect": "read", "risk": "high", "approve": True, "timeout_s": 3.0},
+        {"effect": "destructive", "isolation": "process", "result_bytes": 900},
+    ],
+)
+def test_what_a_call_reads_of_its_tool_is_what_the_tool_says(declared):
+    def look_up(city: str) -> str:
+        """Look something up."""
+        return city
+
+    tool = hr.FunctionTool(look_up, **declared)
+    [tool] = Toolset([tool])
+    traits = asdict(tool.traits)
+    assert traits.pop("has_resource") is bool(tool.resource)
+    assert traits.pop("may_need_approval") is bool(tool.approve)
+    assert traits.pop("injects") is bool(tool.injected_parameters)
+    assert traits.pop("is_isolated") is (tool.isolation != "none")
+    assert traits == {name: getattr(tool, name) for name in traits}
 
 
 def test_a_class_declares_values_and_works_nothing_out():

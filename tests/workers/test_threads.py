@@ -77,7 +77,7 @@ def test_what_would_end_a_program_ends_the_tool_only_and_is_reported(threads, er
     outcome = run(threads, lambda: raise_(error))
     assert isinstance(outcome, Raised)
     assert type(error).__name__ in str(outcome.error)
-    assert run(threads, lambda: "still there") == Returned("still there")
+    assert run(threads, lambda: "still there") == Returned("still there", plain=True)
 
 
 def test_an_interrupt_from_the_keyboard_passes_in_the_main_thread():
@@ -88,13 +88,16 @@ def test_an_interrupt_from_the_keyboard_passes_in_the_main_thread():
 def test_work_sees_the_context_in_which_it_was_submitted(threads):
     tenant = contextvars.ContextVar("tenant")
     tenant.set("acme")
-    assert run(threads, tenant.get) == Returned("acme")
+    assert run(threads, tenant.get) == Returned("acme", plain=True)
 
 
 def test_what_work_sets_in_its_context_stays_there(threads):
     tenant = contextvars.ContextVar("tenant", default="nobody")
     run(threads, lambda: tenant.set("acme"))
-    assert (tenant.get(), run(threads, tenant.get)) == ("nobody", Returned("nobody"))
+    assert (tenant.get(), run(threads, tenant.get)) == (
+        "nobody",
+        Returned("nobody", plain=True),
+    )
 
 
 # ---------------------------------------------------------------------- how many there are
@@ -139,7 +142,9 @@ def test_what_waits_for_one_thread_begins_in_order(gate):
 
 
 def test_a_thread_does_not_hold_the_end_of_the_program(threads):
-    assert run(threads, lambda: threading.current_thread().daemon) == Returned(True)
+    assert run(threads, lambda: threading.current_thread().daemon) == Returned(
+        True, plain=True
+    )
 
 
 @pytest.mark.slow
@@ -164,7 +169,7 @@ def test_what_has_not_begun_can_be_withdrawn_and_never_runs(threads, gate):
     job = threads.submit(lambda: ran.append("withdrawn"), reports.put)
     assert threads.withdraw(job)
     gate.set()
-    assert run(threads, lambda: "after it") == Returned("after it")
+    assert run(threads, lambda: "after it") == Returned("after it", plain=True)
     assert ran == []
 
 
@@ -184,7 +189,7 @@ def test_what_has_begun_cannot_be_withdrawn(threads, gate):
     assert entered.wait(BOUND_S)
     assert not threads.withdraw(job)
     gate.set()
-    assert reports.get(timeout=BOUND_S) == Returned(True)
+    assert reports.get(timeout=BOUND_S) == Returned(True, plain=True)
     assert not threads.withdraw(job)
 
 
@@ -209,7 +214,7 @@ def test_a_thread_without_work_ends_after_a_while_though_nobody_closes_the_pool(
     threads = ThreadPool(idle_s=0)
     run(threads, lambda: None)
     until(lambda: repr(threads).startswith("<ThreadPool: 0 of 64"))
-    assert run(threads, lambda: "again") == Returned("again")
+    assert run(threads, lambda: "again") == Returned("again", plain=True)
 
 
 def test_no_work_is_lost_to_threads_that_are_about_to_end():
@@ -230,7 +235,7 @@ def test_a_closed_pool_ends_what_it_has_begun_and_what_waits(threads, gate):
 def test_a_closed_pool_still_runs_what_comes_late(threads):
     threads.close()
     for _ in range(10):
-        assert run(threads, lambda: "late") == Returned("late")
+        assert run(threads, lambda: "late") == Returned("late", plain=True)
 
 
 def test_a_generator_that_is_a_coroutine_is_awaited_and_not_read():

@@ -446,7 +446,7 @@ class Batch:
 
     def _start_checked(self, state: CallState, admitted: Admitted) -> None:
         """Start a call, with a question where nobody trusted has named what it reaches."""
-        if admitted.tool.sends and self._trust is not None:
+        if admitted.tool.traits.sends and self._trust is not None:
             admitted = self._check_provenance(state, admitted, self._trust)
         if is_plain(admitted):
             self._start_plain(state, admitted)
@@ -519,7 +519,8 @@ class Batch:
 
     def _start(self, state: CallState, admitted: Admitted) -> None:
         """Start the execution of a call that was admitted."""
-        if admitted.verdict.decision is Decision.ASK or admitted.tool.may_ask_later:
+        traits = admitted.tool.traits
+        if admitted.verdict.decision is Decision.ASK or traits.may_ask_later:
             place = state.name or keys.default_key(
                 self._settings.run_id, self._turn, state.place
             )

@@ -173,11 +173,12 @@ class Policy(Struct, frozen=True):
 
     def sees(self, tool: BaseTool) -> bool:
         """Whether this tool is shown to the model."""
-        return tool.required_permission in COVERED[self.max_permission]
+        return tool.traits.required_permission in COVERED[self.max_permission]
 
     def judge(self, tool: BaseTool, arguments: Mapping[str, Json]) -> Verdict:
         """Decide about one call with validated arguments."""
-        risk = tool.effective_risk
+        traits = tool.traits
+        risk = traits.effective_risk
         if not self.sees(tool):
             return Verdict(
                 Decision.DENY,
@@ -196,7 +197,7 @@ class Policy(Struct, frozen=True):
                     reason,
                     max(rule.required_approvals, tool.required_approvals),
                 )
-        if tool.approve and tool.needs_approval(arguments):
+        if traits.may_need_approval and tool.needs_approval(arguments):
             reason = f"{tool.name} asks for approval"
             if isinstance(tool.approve, str):
                 reason += f" when {tool.approve}"

@@ -221,14 +221,15 @@ def _repeat_key(call: Admitted, claimed: Claimed) -> str:
 def claim_for(call: Admitted, settings: RunSettings) -> Claim:
     """Return the claim of a write: its name in the ledger, and how it is guarded there."""
     tool = call.tool
+    traits = tool.traits
     return Claim(
-        scope=name_scope(settings.scope, tool.name),
+        scope=name_scope(settings.scope, traits.name),
         key=call.key,
         fingerprint=keys.fingerprint(
-            tool.name, tool.version, call.arguments, call.identity
+            traits.name, tool.version, call.arguments, call.identity
         ),
         run_id=settings.run_id,
-        replay=tool.replay_class,
+        replay=traits.replay_class,
         lease_s=_lease_s(tool, settings),
         guard=call.guarded and not tool.repeatable,
         epoch=settings.epoch,
@@ -259,8 +260,9 @@ def name_scope(tenant: str, tool: str) -> str:
 
 
 def _lease_s(tool: BaseTool, settings: RunSettings) -> float:
-    lease_s = tool.timeout_s + LEASE_BEYOND_TIMEOUT_S
-    if settings.renews and tool.replay_class != "verify":
+    traits = tool.traits
+    lease_s = traits.timeout_s + LEASE_BEYOND_TIMEOUT_S
+    if settings.renews and traits.replay_class != "verify":
         return min(lease_s, LONGEST_LEASE_S)
     # for class verify the tool's whole time: a dead process's request may arrive until then
     return lease_s

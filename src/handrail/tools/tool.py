@@ -110,6 +110,14 @@ class CallTraits(Struct, frozen=True):
     attempt_timeout_s: float | None
     result_bytes: int | None
     label: Label
+    effective_risk: Risk
+    required_permission: Permission
+    may_need_approval: bool
+    may_ask_later: bool
+    sends: bool
+    deferred: bool
+    poll: bool
+    replay_class: ReplayClass
 
 
 class _Declaration(Struct, frozen=True):
@@ -567,6 +575,14 @@ class BaseTool:
             attempt_timeout_s=self.attempt_timeout_s,
             result_bytes=self.result_bytes,
             label=self.label,
+            effective_risk=self.effective_risk,
+            required_permission=self.required_permission,
+            may_need_approval=bool(self.approve),
+            may_ask_later=self.may_ask_later,
+            sends=self.sends,
+            deferred=self.deferred,
+            poll=self.poll,
+            replay_class=self.replay_class,
         )
 
     @cached_property
