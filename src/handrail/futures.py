@@ -66,7 +66,7 @@ class StoreFuture(Future[T]):
         return self._state not in _UNDER_WAY
 
     def set_result(self, result: T) -> None:
-        """See `Future.set_result`, which notifies a condition for nobody."""
+        """See `Future.set_result`. There is no condition to notify: nobody waits on one."""
         with self._condition:
             if self._state not in _UNDER_WAY:
                 raise InvalidStateError(f"{self._state}: {self!r}")

@@ -461,8 +461,8 @@ class Runtime:
                 plain JSON value.
             anyway: Resume even a poisoned run (`records.MOST_TAKEOVERS` processes that took it over died in it), or one
                 that a living process carries out: that process then records nothing more of it.
-            epoch: Take the run over only if this is its epoch still: nobody has, since it was read
-                (`RunRecord.epoch`).
+            epoch: Take the run over only if this is still its epoch (`RunRecord.epoch`), so that nobody else has taken
+                it over since that was read.
             options: `model`, `budget`, `deps`, `inject`, `observers`, `selector`, `flow`, as for `run`. What cannot be
                 stored (an object as model, dependencies, injected values, a selector, a rule's function) is given
                 again.

@@ -1,6 +1,7 @@
 """`handrail runs`: what is kept of a run, gone on with, cancelled, forked, replayed and exported by later commands."""
 
 import json
+import os
 import signal
 import sqlite3
 import subprocess
@@ -137,6 +138,18 @@ def test_a_run_that_waits_for_a_worker_says_so(deployed):
     with SqliteStore(made.place.removeprefix("sqlite:")) as store:
         store.note_segment("r1", "this worker has no tool pay").result(10)
     assert "note:    this worker has no tool pay" in made("runs", "show", "r1").stdout
+
+
+def test_who_answers_for_a_run_of_workers_is_not_told_to_resume_it(deployed):
+    made = deployed([call("delete_order", order_id="A-1"), "Deleted."])
+    model = os.environ["HANDRAIL_MODEL"]
+    made("runs", "submit", "Delete A-1.", "--run-id", "r1", "--model", model)
+    assert made.process("runs", "resume", "r1", "--tools", made.tools).returncode == 3
+    shown = made("runs", "show", "r1").stdout
+    assert shown.endswith("(or deny)\nthen a worker resumes the run by itself\n")
+    approved = made("approvals", "approve", made.question()["id"], "--by", "maria")
+    assert "go on:   nothing to do: a worker resumes the run by itself\n" in approved.stdout
+    assert made.json("runs", "list")["runs"][0]["status"] == "queued"
 
 
 def test_the_list_can_be_of_one_status(waiting):

@@ -15,6 +15,9 @@ from handrail.messages import Usage
 from handrail.process_identity import is_gone
 from handrail.records import ApprovalRequest, Submission
 
+WORKER_RESUMES = "a worker resumes the run by itself"
+"""What follows the answer to a question of a run that was submitted to workers."""
+
 
 class RunPage:
     """A stored run as a person reads it, on stdout."""
@@ -114,6 +117,8 @@ class RunPage:
             yield "its processes keep dying: look at the last call above before you resume it"
             yield f"go on:   {resume} --anyway"
             yield f"or end:  {command_line(f'runs cancel {run_id}', self._place)}"
+        elif status == "waiting" and self._submission is not None:
+            yield f"then {WORKER_RESUMES}"
         elif status in ("waiting", "failed", "cancelled"):
             yield f"go on:   {resume}"
         elif status == "queued" and self._submission is not None:

@@ -50,7 +50,7 @@ class CallOutcome(Struct):
     done_under: str = ""
     """The ledger's key of the write, if it is not the key with which the call was admitted."""
     plain: bool = False
-    """The value is plain, for sure; see `effects.Returned`."""
+    """Whether the value is known to be plain; see `effects.Returned`."""
 
 
 def reserve(call: Admitted) -> Generator[Effect[Admitted], Any, Failure | None]:

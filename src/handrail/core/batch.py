@@ -208,7 +208,7 @@ class Batch:
             self._plan()
 
     def _parse(self, state: CallState, finish: Finish, tools: Toolset) -> bool:
-        """Parse a call and start it; return whether it has to be planned first, since others may have to come first."""
+        """Parse a call and start it, unless other calls may have to come first; return whether it must be planned."""
         parsed = parse_call(
             state.call,
             tools,

@@ -354,7 +354,7 @@ def _ask_again(
     *,
     began: float,
 ) -> Generator[Effect[Admitted], Any, Any]:
-    """Claim, or look up, until the other process that performs the same write has ended it, or this call has no time.
+    """Claim, or look up, again and again: until the other process has ended the same write, or this call's time is up.
 
     A resumed run waits longer, because the write is probably its own from before: once the lease is over, the ledger
     gives a final answer.

@@ -46,8 +46,8 @@ class Running:
         segment: The segment.
         attempt: How often the segment was started, this time included. Above 1 an earlier worker did not finish it.
         after_death: Whether the worker that had the segment before was found dead, and did not hand it over.
-        sure_until: Until when nobody else can have the segment, in monotonic seconds. It moves on while the worker
-            reaches its database; one that was frozen finds it past, before it knows whether it has lost the segment.
+        sure_until: Until when nobody else can have the segment, in monotonic seconds: `dead_s` after the worker's
+            last heartbeat. A worker that was frozen finds this time past, and may have lost the segment.
         cancelled: Set within a second of `Dispatcher.cancel`; already set where an earlier worker died of it.
         lost: Set once another worker may have the segment: whatever is still done here is refused by the run's epoch.
     """
@@ -96,7 +96,8 @@ class Timing(Struct, frozen=True):
         poll_s: How often a worker looks for work and for cancelled segments, besides being notified.
         beat_s: How often a worker says that it is alive.
         dead_s: How long a worker must have been silent to count as dead. At least twice `beat_s`.
-        sweep_s: How often a worker looks for dead ones at least. It also looks when the most silent one is due.
+        sweep_s: How often, at least, a worker looks for dead ones. It also looks when the most silent one has been
+            silent for `dead_s`.
         aside_s: How long a worker leaves a segment to others that it handed back or failed to perform.
     """
 

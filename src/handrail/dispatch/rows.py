@@ -98,11 +98,11 @@ class SegmentRows(Protocol):
         """Record that a worker is alive; registers it where nobody knows it, or no longer.
 
         Args:
-            since: From when on this worker has reached the database.
-            gap_s: How long before that the last beat of another worker may lie that reached it until then.
+            since: Since when this worker has reached the database.
+            gap_s: A worker whose last beat is at most so much older than `since` vouches for the time before.
 
         Returns:
-            From when on the database has been in reach without a longer gap, for one worker after the other.
+            Since when some worker has reached the database at any time, but for gaps of at most `gap_s`.
         """
         ...
 

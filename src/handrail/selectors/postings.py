@@ -42,8 +42,8 @@ class Postings:
         texts: Of each text its strings, field by field.
         fields: The first of them is the name; at most eight. Weights are whole quarters, so that sums are exact.
         evenness: b, from 0 to 1: how much a long text must say to count like a short one.
-        naming: The power of a word's share of names: how much less a word counts that texts hold but are never named
-            after. Words of other scripts than Latin are exempt.
+        naming: How much less a word counts if many texts hold it and few are named after it; 0 is not at all. Only
+            words in ASCII are affected.
         words: Turns a piece of a text into words.
     """
 

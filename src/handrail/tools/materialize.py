@@ -94,7 +94,7 @@ def is_plain(value: Any, kind: type) -> bool:
 
 
 def _is_plain_inside(waiting: list[Any]) -> bool:
-    """Whether these values and all that is in them is plain, and not long. What is in one is added behind the last."""
+    """Whether these values and all that they contain, which is added to the list, are plain and not long."""
     size = 0
     for each in waiting:
         kind = type(each)

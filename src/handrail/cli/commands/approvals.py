@@ -12,6 +12,7 @@ from msgspec.structs import asdict
 from handrail import admin
 from handrail.cli import cases, completion_names, options
 from handrail.cli.printer import console, print_columns
+from handrail.cli.run_pages import WORKER_RESUMES
 from handrail.cli.store_access import (
     QUESTIONS,
     STANDING_APPROVALS,
@@ -33,7 +34,7 @@ from handrail.engine.resume import is_under_way
 from handrail.engine.scoped_store import parse_scope, strip_scope
 from handrail.errors import ConfigError, Json
 from handrail.futures import result_now
-from handrail.ports import ApprovalStore, RunStore
+from handrail.ports import ApprovalStore, RunStore, SubmittedRunStore
 from handrail.records import ApprovalRequest, ApprovalState
 
 _MCP_RUN = "mcp:"
@@ -302,10 +303,12 @@ def _next_step(store: object, question: ApprovalRequest, place: str) -> str:
         return (
             "nothing to do: the process that asked is alive and waits for this answer"
         )
-    return command_line(
-        f"runs resume {_outermost_run(store, question.run_id)} --tools ...",
-        place,
-    )
+    run_id = _outermost_run(store, question.run_id)
+    if isinstance(store, SubmittedRunStore) and result_now(
+        store.list_submitted([run_id])
+    ):
+        return f"nothing to do: {WORKER_RESUMES}"
+    return command_line(f"runs resume {run_id} --tools ...", place)
 
 
 def _outermost_run(store: RunStore, run_id: str) -> str:

@@ -222,7 +222,7 @@ class ParameterCalls(Struct, frozen=True):
     def _flat_value(self, source: TextBuffer, after: Marks) -> Step[str | None]:
         """Read up to the mark that closes a value, and the white space after it. Return the value.
 
-        None if the call ends without that mark, or the text does. A call that a value tells of is a part of it.
+        None if the call or the text ends without that mark. A call that is quoted within a value is a part of it.
         """
         pieces: list[str] = []
         if self.cdata and (yield from source.read_literal(_CDATA[0])):
@@ -370,9 +370,9 @@ def _is_json(text: str) -> bool:
 
 
 class _InnerCalls:
-    """Follows the calls that a value tells of, so that their marks do not end the value.
+    """Follows the calls that a value quotes, so that their marks do not end the value.
 
-    A parameter that nobody closed looks like such a call too, and then its call ends within the value: it is not whole.
+    What follows an unclosed parameter looks like a quoted call too. The call around it then has no end: it is not whole.
     """
 
     def __init__(self, call_format: ParameterCalls) -> None:
