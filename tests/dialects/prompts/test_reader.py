@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from handrail.calls import ToolCall
@@ -819,8 +819,14 @@ def has_marks(text: str, syntax: Syntax) -> bool:
     return any(mark in text for mark in marks if mark not in (")", "("))
 
 
+def test_a_text_about_pythons_prompt_keeps_it_though_functionary_opens_headers_with_it():
+    turn = read("functionary-v3.2", ">>>all\nPython asks with >>>")
+    assert (turn.text, turn.calls) == ("Python asks with >>>", ())
+
+
 @settings(max_examples=400, deadline=None)
 @given(turns())
+@example(("functionary-v3.2", Turn(">>>")))
 def test_what_is_written_is_read_as_the_same_turn(case):
     name, turn = case
     if name == "functionary-v3.2":

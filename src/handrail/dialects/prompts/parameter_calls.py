@@ -372,7 +372,7 @@ def _is_json(text: str) -> bool:
 class _InnerCalls:
     """Follows the calls that a value quotes, so that their marks do not end the value.
 
-    What follows an unclosed parameter looks like a quoted call too. Then the call around it has no end: it is not whole.
+    What follows an unclosed parameter looks like a quoted call too. Then the outer call has no end: it is not whole.
     """
 
     def __init__(self, call_format: ParameterCalls) -> None:
