@@ -555,7 +555,7 @@ def test_what_a_call_reads_of_its_tool_is_what_the_tool_says(declared):
 
     tool = hr.FunctionTool(look_up, **declared)
     [tool] = Toolset([tool])
-    traits = asdict(tool.traits)
+    traits = asdict(tool.call_traits)
     assert traits.pop("has_resource") is bool(tool.resource)
     assert traits.pop("may_need_approval") is bool(tool.approve)
     assert traits.pop("injects") is bool(tool.injected_parameters)

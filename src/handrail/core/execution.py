@@ -98,7 +98,7 @@ def execute(
             failure = yield from reserve(call)
             if failure is not None:
                 return _refuse(call, failure)
-        if call.tool.traits.deferred:
+        if call.tool.call_traits.deferred:
             outcome = yield from _defer(call, settings, claimed, began)
         else:
             outcome = yield from _run(call, settings, claimed, began)
@@ -114,7 +114,7 @@ def _run(
     call: Admitted, settings: RunSettings, claimed: Claimed | None, began: float | None
 ) -> Generator[Effect[Admitted], Any, CallOutcome]:
     """Return what runs the tool of a call."""
-    if call.tool.traits.writes:
+    if call.tool.call_traits.writes:
         return perform_write(call, settings, claimed)
     return _read(call, settings, began)
 

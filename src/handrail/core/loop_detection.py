@@ -114,7 +114,7 @@ def detect_loops(detector: LoopDetector, batch: Batch) -> tuple[list[ToolResult]
             continue
         arguments: Any = call.arguments
         if state.admitted is not None:
-            if state.admitted.tool.traits.poll:
+            if state.admitted.tool.call_traits.poll:
                 continue
             arguments = state.admitted.arguments
         step = (_information(result), call.name, arguments, _may_change(result))

@@ -173,11 +173,11 @@ class Policy(Struct, frozen=True):
 
     def sees(self, tool: BaseTool) -> bool:
         """Whether this tool is shown to the model."""
-        return tool.traits.required_permission in COVERED[self.max_permission]
+        return tool.call_traits.required_permission in COVERED[self.max_permission]
 
     def judge(self, tool: BaseTool, arguments: Mapping[str, Json]) -> Verdict:
         """Decide about one call with validated arguments."""
-        traits = tool.traits
+        traits = tool.call_traits
         risk = traits.effective_risk
         if not self.sees(tool):
             return Verdict(

@@ -33,7 +33,7 @@ def admit_quickly(
     fits = tool.plain_check
     if fits is None or policy.__class__ is not Policy or call.program:
         return None
-    traits = tool.traits
+    traits = tool.call_traits
     if traits.writes:
         if not default_key:
             return None

@@ -221,7 +221,7 @@ def _repeat_key(call: Admitted, claimed: Claimed) -> str:
 def claim_for(call: Admitted, settings: RunSettings) -> Claim:
     """Return the claim of a write: its name in the ledger, and how it is guarded there."""
     tool = call.tool
-    traits = tool.traits
+    traits = tool.call_traits
     return Claim(
         scope=name_scope(settings.scope, traits.name),
         key=call.key,
@@ -260,7 +260,7 @@ def name_scope(tenant: str, tool: str) -> str:
 
 
 def _lease_s(tool: BaseTool, settings: RunSettings) -> float:
-    traits = tool.traits
+    traits = tool.call_traits
     lease_s = traits.timeout_s + LEASE_BEYOND_TIMEOUT_S
     if settings.renews and traits.replay_class != "verify":
         return min(lease_s, LONGEST_LEASE_S)

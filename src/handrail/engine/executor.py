@@ -750,7 +750,7 @@ class BatchExecutor:
         """
         call = effect.call
         tool = call.tool
-        traits = tool.traits
+        traits = tool.call_traits
         if effect.timeout_s <= 0 or (traits.writes and self.leases[state].over):
             self.answer(state, Unfinished(End.NOT_STARTED))
             return
@@ -834,7 +834,7 @@ class BatchExecutor:
     def start(self, state: CallState, effect: Invoke[Admitted]) -> None:
         """Start a tool that nothing holds back."""
         tool = effect.call.tool
-        traits = tool.traits
+        traits = tool.call_traits
         flag = None
         context = None
         if traits.injects:

@@ -556,7 +556,7 @@ class BaseTool:
         return self.checker.fits
 
     @cached_property
-    def traits(self) -> CallTraits:
+    def call_traits(self) -> CallTraits:
         """What every call reads of it."""
         return CallTraits(
             name=self.name,
@@ -995,7 +995,7 @@ class BaseTool:
     ) -> partial[Any]:
         """Return the call, ready to be made: it returns the tool's value, or a coroutine when it `is_async`."""
         # Each attempt has its own: a tool that changes its arguments must not change those of the next attempt.
-        traits = self.traits
+        traits = self.call_traits
         if not (
             traits.takes_scalars or _IMMUTABLE.issuperset(map(type, bound.values()))
         ):
