@@ -28,6 +28,7 @@ from handrail.selectors.bm25 import Bm25, Weights
 
 # `handrail.selectors.bm25` is a function; the module of that name is not reachable as an attribute
 bm25 = import_module("handrail.selectors.bm25")
+second_look = import_module("handrail.selectors.second_look")
 
 CORPUS = (
     Path(
@@ -175,7 +176,14 @@ def _without_pairs(text: str) -> list[str]:
     return [terms.stem(word) for word in _SPLIT.findall(text)]
 
 
-_PLAIN: Mapping[str, Any] = {"EVENNESS": 0.75, "NAMING": 0.0}
+_SUMS: Mapping[str, Any] = {
+    "HELD": 0.0,
+    "HELD_RARITY": 0.0,
+    "NAME_SAID": 0.0,
+    "PAIR": 0.0,
+    "NAME_LENGTH": 0.0,
+}
+_PLAIN: Mapping[str, Any] = {**_SUMS, "EVENNESS": 0.75, "NAMING": 0.0}
 _BARE: Mapping[str, Any] = {
     **_PLAIN,
     "NOISE": frozenset(),
@@ -193,8 +201,13 @@ STEPS: Sequence[tuple[str, Weights, Mapping[str, Any]]] = (
     ("and no words of grammar", Weights(), {**_PLAIN, "PART": 0.0, "COVERED": 1.0}),
     ("and sentences apart", Weights(), {**_PLAIN, "COVERED": 1.0}),
     ("and words covered", Weights(), _PLAIN),
-    ("and lengths in full", Weights(), {"NAMING": 0.0}),
-    ("and words that name tools (the default)", Weights(), {}),
+    ("and lengths in full", Weights(), {**_SUMS, "NAMING": 0.0}),
+    ("and words that name tools", Weights(), _SUMS),
+    ("and a second look (the default)", Weights(), {}),
+    ("default without shares of the question", Weights(), {"HELD": 0.0, "HELD_RARITY": 0.0}),
+    ("default without shares of the name", Weights(), {"NAME_SAID": 0.0}),
+    ("default without pairs of words", Weights(), {"PAIR": 0.0}),
+    ("default without lengths of names", Weights(), {"NAME_LENGTH": 0.0}),
     ("default without stems", Weights(), {"stems": False}),
     ("default without pairs of characters", Weights(), {"words": _without_pairs}),
     ("default without parameters", Weights(parameter=0, parameter_text=0, value=0), {}),
@@ -209,8 +222,10 @@ def changed(parts: Mapping[str, Any]) -> Iterator[None]:
     parts = dict(parts)
     stems = parts.pop("stems", True)
     pieces = parts.pop("pieces", terms.pieces)
+    looks = {name: parts.pop(name, getattr(second_look, name)) for name in _SUMS}
     with (
         patch.multiple(bm25, **{"PART": bm25.PART, **parts}),
+        patch.multiple(second_look, **looks),
         patch.object(terms, "stem", terms.stem if stems else str.lower),
         patch.object(terms, "pieces", pieces),
     ):

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 import handrail as hr
 from handrail.ports import Described, Ranking
+from handrail.selectors.bm25 import DEPTH
 from tests.selectors.tools import FEW, described, two_hundred
 
 
@@ -139,6 +140,37 @@ def test_a_word_that_tools_are_named_after_counts_more_than_one_that_only_descri
     assert scores["first"] > scores["again"]
 
 
+def test_of_tools_with_the_same_words_the_one_that_has_them_side_by_side_is_first():
+    apart = described("first", "The exchange of the usual rate.")
+    together = described("second", "The usual exchange rate, and that.")
+    assert names(hr.selectors.bm25([apart, together, *FEW]).top("exchange rate", k=2)) == ["second", "first"]
+
+
+def test_of_tools_with_the_same_words_the_one_of_the_shorter_name_is_first():
+    special = described("beach_tide", "Tides.")
+    general = described("tide", "Tides of a shore.")
+    hits = hr.selectors.bm25([special, general, *FEW]).top("when is high tide", k=2)
+    assert names(hits) == ["tide", "beach_tide"]
+    hits = hr.selectors.bm25([special, general, *FEW]).top("tide at the beach", k=1)
+    assert names(hits) == ["beach_tide"]
+
+
+def test_numbers_do_not_make_a_name_longer():
+    tools = [described(name, "Find a film.") for name in ("film_3_7", "film_b_x")]
+    hits = hr.selectors.bm25([*tools, *FEW]).top_with_scores("film", k=2)
+    assert [tool.name for tool, _ in hits] == ["film_3_7", "film_b_x"]
+    assert hits[0][1] > hits[1][1]
+
+
+def test_tools_beyond_those_that_are_looked_at_twice_come_after_them():
+    many = [described(f"tool_{n:04}", "Open a valve.") for n in range(300)]
+    scored = hr.selectors.bm25(many).top_with_scores("which valve", k=300)
+    assert len(scored) == 300
+    scores = [score for _, score in scored]
+    assert scores == sorted(scores, reverse=True)
+    assert scores[DEPTH - 1] > 2 * scores[DEPTH] > 0
+
+
 # -- laws --------------------------------------------------------------------------------------------------------------
 
 TWO_HUNDRED = two_hundred()
@@ -192,10 +224,10 @@ def test_a_word_that_no_tool_has_changes_nothing(question, word):
 
 
 def test_tools_that_are_alike_leave_room_for_what_else_was_asked_for():
-    alike = [described(f"find_museum_{n}", "Find a museum.") for n in range(6)]
+    alike = [described(f"find_museum_{n}", "Find a museum.") for n in range(12)]
     table = described("reserve", "Reserve a table in a restaurant.")
     many = [described(f"tool_{n}", "Something else.") for n in range(20)]
     hits = hr.selectors.bm25([*alike, table, *many]).top(
-        "find a museum with a table", k=6
+        "find a museum with a table", k=12
     )
     assert table in hits

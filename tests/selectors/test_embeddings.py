@@ -10,14 +10,15 @@ import handrail as hr
 from handrail.errors import ModelError
 from handrail.selectors import VectorMemory
 from handrail.selectors.endpoint import Endpoint
+from handrail.selectors.hybrid import Fused
 from handrail.selectors.strategies import Searching
 from handrail.selectors.vector_file import VectorFile
 from handrail.testing import ScriptedModel
-from tests.selectors.tools import FEW
+from tests.selectors.tools import FEW, described
 
 CONCEPTS = (
-    ("weather", "rain", "umbrella"),
-    ("refund", "money", "reimburse"),
+    ("weather", "rain", "umbrella", "下雨"),
+    ("refund", "money", "reimburse", "退款"),
     ("power", "electricity", "meter"),
 )
 
@@ -153,6 +154,38 @@ def test_an_endpoint_is_asked_in_its_own_form(server, endpoint):
         "input": ["umbrella"],
         "encoding_format": "float",
     }
+
+
+def test_a_chinese_question_finds_an_english_tool_by_a_multilingual_endpoint(
+    server, endpoint, drive
+):
+    selector = Searching(
+        lambda tools: hr.selectors.hybrid(tools, endpoint, scripts={"latin", "cjk"}),
+        most=1,
+        waits=True,
+    )
+    question = "明天会下雨吗？"
+    assert names(hr.selectors.bm25(FEW).top(question)) == []
+    model = ScriptedModel(["不会。"])
+    drive(FEW, selector=selector).run(question, model=model)
+    assert names(model.requests[0].tools) == ["search_tools", "get_weather"]
+    assert server.asked[-1][2]["input"] == [question]
+
+
+def test_what_one_ranking_has_first_beats_what_both_have_far_down():
+    """The sixth of both gets 2/11, the first of one 1/6 and what its place in the other adds."""
+
+    class Fixed:
+        def __init__(self, *tools):
+            self.tools = tools
+
+        def top(self, query, k=5):
+            return self.tools[:k]
+
+    a, b, c, d, e, f = (described(name, "") for name in "abcdef")
+    fused = Fused(Fixed(a, b, c, d, e, f), Fixed(e, d, c, b, a, f), frozenset(["latin"]))
+    assert names(fused.top("which", 6))[:2] == ["a", "e"]
+    assert names(fused.top("which", 6))[-1] == "f"
 
 
 @pytest.mark.parametrize(("status", "answer", "said"), [

@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from handrail.errors import Json
 from handrail.selectors.postings import Postings, TextField
+from handrail.selectors.second_look import Matching, SecondLook
 from handrail.selectors.terms import NOISE, sentences, words
 
 # Chosen on one half of the corpus's questions and confirmed on the other; docs/decisions/0009 has the table.
@@ -38,6 +39,12 @@ CLOSE = 0.5
 
 ENOUGH = 1_000
 """Tools that rare words have brought, beyond which a common word brings no more."""
+
+DEPTH = 120
+"""Tools that are looked at a second time."""
+
+UNSEEN = 0.01
+"""What is left of a score without a second look, and of one that a second look would take more from."""
 
 DEEPEST = 6
 """Levels of a schema that are read."""
@@ -77,15 +84,22 @@ class Bm25:
             evenness=EVENNESS,
             naming=NAMING,
         )
+        self._second_look = SecondLook(self.tools, self._postings, _words)
 
     def top(self, query: str, k: int = 5) -> list[Any]:
         """Return up to `k` tools that share words with the query, best first, no two of one name."""
         return [tool for tool, _ in self.top_with_scores(query, k)]
 
     def top_with_scores(self, query: str, k: int = 5) -> list[tuple[Any, float]]:
-        """Return what `top` returns, each with its score: 1 for the best share of words, up to 2 with a sentence's."""
-        wanted = significant_words(query)
-        scores = _against_the_best(self._scores(wanted))
+        """Return what `top` returns, each with its score.
+
+        A score compares tools for one question: 1 is the best share of words, a sentence's own adds as much again, and
+        the second look up to two.
+        """
+        asked = [word for word in _words(query) if not word.isdigit()]
+        wanted = set(asked)
+        scores = self._scores(wanted)
+        most = max(scores.values(), default=1.0)
         parts = [
             part
             for part in map(significant_words, sentences(query))
@@ -96,8 +110,21 @@ class Bm25:
             # of its sentences contributes its own best ones.
             for place, score in self._best_of_parts(parts).items():
                 # A pair of characters may begin where a sentence does, so the whole question may lack the tool.
-                scores[place] = scores.get(place, 0.0) + PART * score
-        return self._spread(scores, wanted, k)
+                scores[place] = scores.get(place, 0.0) + PART * most * score
+        matching = [
+            (word, counts)
+            for word in sorted(wanted)
+            if (counts := self._postings.get(word))
+        ]
+        first = _take_best(scores, DEPTH)
+        gains = self._second_look.gains(first, asked, matching)
+        seen = {
+            # never below what a tool gets that nobody looks at
+            place: max(score / most + gains[place], UNSEEN * score / most)
+            for place, score in first.items()
+        }
+        unseen = UNSEEN / most
+        return self._spread(seen, scores, unseen, matching=matching, k=k)
 
     def _best_of_parts(self, parts: Iterable[set[str]]) -> dict[int, float]:
         """Return the tools near the best of some part, each with its highest score in any of them."""
@@ -112,22 +139,32 @@ class Bm25:
         return highest
 
     def _spread(
-        self, scores: Mapping[int, float], wanted: Iterable[str], k: int
+        self,
+        seen: Mapping[int, float],
+        others: Mapping[int, float],
+        unseen: float,
+        *,
+        matching: Matching,
+        k: int,
     ) -> list[tuple[Any, float]]:
         """Return the first `k`, where each word counts a little less for every tool before that has it.
 
         So ten tools that are alike leave room for what else was asked for. A list of tools may hold several of one
-        name, a toolset may not; the best of them stands for all.
+        name, a toolset may not; the best of them stands for all. The others' scores count `unseen` times.
         """
-        matching: list[tuple[str, Mapping[int, float]]] = []
-        for word in sorted(wanted):
-            if counts := self._postings.get(word):
-                matching.append((word, counts))
         left = dict.fromkeys((word for word, _ in matching), 1.0)
         chosen: dict[str, tuple[Any, float]] = {}
-        waiting = [(-score, place) for place, score in scores.items()]
+        scores = dict(seen)
+        waiting = [(-score, place) for place, score in seen.items()]
         heapq.heapify(waiting)
-        while waiting and len(chosen) < k:
+        highest = unseen * max(others.values(), default=0.0)
+        while len(chosen) < k and (waiting or others):
+            if others and (not waiting or -waiting[0][0] < highest):
+                added = {place: unseen * score for place, score in others.items()}
+                others = {}
+                scores |= added
+                waiting += [(-score, place) for place, score in added.items()]
+                heapq.heapify(waiting)
             _, place = heapq.heappop(waiting)
             tool = self.tools[place]
             if tool.name in chosen:
@@ -137,7 +174,7 @@ class Bm25:
             }
             now = (-scores[place] * _remaining_share(shares, left), place)
             # its score has fallen since it was pushed; it can only fall
-            if waiting and now > waiting[0]:
+            if (waiting and now > waiting[0]) or (others and -now[0] < highest):
                 heapq.heappush(waiting, now)
                 continue
             chosen[tool.name] = (tool, -now[0])
@@ -180,9 +217,17 @@ def _remaining_share(shares: Mapping[str, float], left: Mapping[str, float]) -> 
     return sum(worth * left[word] for word, worth in shares.items()) / whole
 
 
-def _against_the_best(scores: dict[int, float]) -> dict[int, float]:
-    best = max(scores.values(), default=1.0)
-    return {place: score / best for place, score in scores.items()}
+def _take_best(scores: dict[int, float], most: int) -> dict[int, float]:
+    """Take the best scores out of all, equal ones by position."""
+    if len(scores) <= most:
+        best = dict(scores)
+        scores.clear()
+        return best
+    least = heapq.nlargest(most, scores.values())[-1]
+    places = sorted(
+        (-score, place) for place, score in scores.items() if score >= least
+    )[:most]
+    return {place: scores.pop(place) for _, place in places}
 
 
 def significant_words(query: str) -> set[str]:

@@ -61,6 +61,7 @@ class Postings:
         self._naming = naming
         # a list of occurrences until the word is asked for, and then what it is worth
         self._held: dict[str, list[int] | dict[int, float]] = {}
+        self._rarities: dict[str, float] = {}
         sizes = self._add_all(texts, words)
         self._places = list(range(len(sizes)))
         usual = sum(sizes) / len(sizes) if any(sizes) else 1.0
@@ -104,6 +105,18 @@ class Postings:
             # two threads may both compute it, and compute the same
             held = self._held[word] = self._weigh(word, held)
         return held
+
+    def rarity(self, word: str) -> float:
+        """Return how much the word tells by how few texts hold it."""
+        rarity = self._rarities.get(word)
+        if rarity is None:
+            held = self._held.get(word, ())
+            if isinstance(held, list):
+                holding = len({occurrence >> FIELD_BITS for occurrence in held})
+            else:
+                holding = len(held)
+            rarity = self._rarities[word] = _rarity(len(self._rooms), holding)
+        return rarity
 
     def __contains__(self, word: str) -> bool:
         return word in self._held
