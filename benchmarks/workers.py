@@ -60,6 +60,8 @@ STRAGGLES_S = 15.0
 WORKERS = 4
 CONCURRENCY = 8
 WRITES = ("key", "verify", "none")
+TIMEOUT_S = 5.0
+"""Of each write. Whoever takes a run over waits for so long, and 30 s more, before it asks `verify`."""
 
 
 # ---------------------------------------------------------------------- in the workers
@@ -85,7 +87,8 @@ def script() -> list[Any]:
 def tools_of(far: Far, version: int) -> list[Any]:
     """Return the tools of a version: the second one has another tool, and describes one otherwise."""
     fn, settings = declaration(far, "none")
-    asked = hr.FunctionTool(fn, **{**settings, "effect": "destructive"})
+    settings |= {"effect": "destructive", "timeout_s": TIMEOUT_S}
+    asked = hr.FunctionTool(fn, **settings)
     look = hr.FunctionTool(
         lambda: "fine",
         name="look",
@@ -93,7 +96,10 @@ def tools_of(far: Far, version: int) -> list[Any]:
         parameters={"type": "object"},
         effect="read",
     )
-    found = [look, tool(far, "key"), tool(far, "verify"), asked]
+    keyed, verified = (
+        tool(far, replay, timeout_s=TIMEOUT_S) for replay in ("key", "verify")
+    )
+    found = [look, keyed, verified, asked]
     if version > 1:
         found.append(
             hr.FunctionTool(
