@@ -96,10 +96,7 @@ class LeaseStore(Protocol):
 
 @runtime_checkable
 class GatheringStore(Protocol):
-    """A store that delays requests with `may_wait`, to commit them together.
-
-    It answers in the order in which it is asked: a claim behind a settlement is answered once that is committed.
-    """
+    """A store that delays requests with `may_wait`, to commit them together."""
 
     def hurry(self) -> None:
         """Commit the delayed requests at once: somebody waits for one of them."""

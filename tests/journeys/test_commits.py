@@ -282,27 +282,9 @@ def test_what_was_sent_by_a_run_that_was_taken_over_claims_nothing(world, tmp_pa
         assert len(keys) == 2
 
 
-class PatientModel(ScriptedModel):
-    """Answers once the store has committed what it delays, as a model does that takes longer than the disk."""
-
-    def __init__(self, store, answers):
-        super().__init__(answers)
-        self.store = store
-
-    async def ask(self, request, listener=None):
-        await asyncio.to_thread(self.store.use_connection, lambda _: None)
-        return await super().ask(request, listener)
-
-
 @pytest.mark.parametrize("payments", [1, 4])
-@pytest.mark.parametrize("is_patient", [True, False])
-def test_a_turn_with_writes_makes_two_commits_and_behind_another_one(
-    world, tmp_path, monkeypatch, payments, is_patient
-):
-    """One before its effects, one after: settlements, records and results are held back for one another.
-
-    Where the model answers before they are committed, the next turn's claims go with them.
-    """
+def test_a_turn_with_writes_makes_two_commits(world, tmp_path, monkeypatch, payments):
+    """One before its effects, one after: settlements, records and results are held back for one another."""
     monkeypatch.setattr(durable, "GATHER_S", 60.0)
     monkeypatch.setattr(sql_runs, "GATHER_S", 60.0)
     turns = [
@@ -312,16 +294,10 @@ def test_a_turn_with_writes_makes_two_commits_and_behind_another_one(
     with SqliteStore(tmp_path / "store.db") as store:
         commits = count_commits(store)
         runtime = hr.Runtime(world.tools(), store=store)
-        answers = [*turns, "Paid."]
-        model = PatientModel(store, answers) if is_patient else ScriptedModel(answers)
+        model = ScriptedModel([*turns, "Paid."])
         assert asyncio.run(runtime.run("Pay.", model=model)).ok
         begun_and_ended = 2
-        if is_patient:
-            # the record of its start goes with the run or by itself
-            assert len(commits) - begun_and_ended - 2 * len(turns) in (0, 1)
-        else:
-            the_last_results = 1
-            assert len(commits) == begun_and_ended + len(turns) + the_last_results
+        assert len(commits) == begun_and_ended + 2 * len(turns)
 
 
 def test_the_records_of_a_turn_are_one_row_with_one_hash_and_a_number_each(

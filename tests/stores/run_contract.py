@@ -143,50 +143,6 @@ class RunContract:
         assert again.record.input == RUN.input
         assert list(again.steps) == [ANSWER, RESULT]
 
-    def test_entries_that_are_sent_without_waiting_are_all_there_in_order(self, store):
-        self.begun(store)
-        self.settled(store.begin_run(RunRecord("r_2", {})))
-        more = [JournalStep(f"{turn}.m", "model", {"turn": turn}) for turn in (2, 3, 4)]
-        answers = [
-            store.append_entry(JournalEntry("r_1", 1, [ANSWER, RESULT])),
-            store.append_entry(JournalEntry("r_2", 1, [ANSWER])),
-            store.append_entry(JournalEntry("r_1", 1, more[:1])),
-            store.append_entry(JournalEntry("r_1", 1, more[1:], "done")),
-        ]
-        assert [self.settled(answer) for answer in answers] == [False] * 4
-        stored = self.settled(store.load_run("r_1"))
-        assert list(stored.steps) == [ANSWER, RESULT, *more]
-        assert stored.record.status == "done"
-        assert list(self.settled(store.load_run("r_2")).steps) == [ANSWER]
-
-    def test_entries_of_a_replaced_owner_are_refused_beside_those_of_the_new_one(
-        self, store
-    ):
-        self.begun(store)
-        self.begun(store)
-
-        def ask(epoch, step):
-            try:
-                return store.append_entry(JournalEntry("r_1", epoch, [step]))
-            except Fenced as refused:
-                return refused
-
-        def read(asked):
-            try:
-                return self.settled(asked)
-            except Fenced as refused:
-                return refused
-
-        asked = [
-            ask(epoch, step)
-            for epoch, step in ((1, ANSWER), (2, ANSWER), (1, RESULT), (2, RESULT))
-        ]
-        old, new, old_again, new_again = map(read, asked)
-        assert isinstance(old, Fenced) and isinstance(old_again, Fenced)
-        assert (new, new_again) == (False, False)
-        stored = self.settled(store.load_run("r_1"))
-        assert list(stored.steps) == [ANSWER, RESULT]
-
     def test_an_owner_who_was_replaced_adds_nothing(self, store):
         self.begun(store)
         self.begun(store)

@@ -966,8 +966,8 @@ class Engine:
                 return cancelled(active) if can_resume and active.cancelled else ending
             if (
                 recording is not None
-                and recording.sent
-                and recording.sent[-1].done()
+                and recording.sent is not None
+                and recording.sent.done()
             ):
                 yield from self.confirm_entry(active, recording)
             if active.cancelled:
@@ -1013,9 +1013,7 @@ class Engine:
         if batch.left:
             if recording is not None and batch.writes:
                 # with the claims, which are asked for next; no tool starts before both are there
-                yield from self._send_entry(
-                    active, recording, behind_last=active.goes_ahead
-                )
+                yield from self._send_entry(active, recording)
                 if not active.goes_ahead:
                     yield from self.confirm_entry(active, recording)
             yield PerformBatch(self, active, batch)
@@ -1024,9 +1022,9 @@ class Engine:
         if recording is not None:
             recording.note_results(number, batch)
             yield from self._send_entry(active, recording)
-            if recording.sent:
+            if recording.sent is not None:
                 # the model is asked next; whoever has asked for the run's end does not pay for its answer
-                recording.sent[-1].add_done_callback(partial(_cancel_if_wished, active))
+                recording.sent.add_done_callback(partial(_cancel_if_wished, active))
             if not active.goes_ahead:
                 yield from self.confirm_entry(active, recording)
         if batch.prescribes and not active.cancelled:
@@ -1071,25 +1069,18 @@ class Engine:
                 recorded = recording.results(number, [place]) if recording else {}
                 note_follow_up(batch, step, recorded.get(place, step.refusal))
 
-    def _send_entry(
-        self, active: ActiveRun, recording: JournalCursor, *, behind_last: bool = False
-    ) -> Verb[None]:
-        """Send the store what has been noted, once it has answered what was sent before.
-
-        Args:
-            behind_last: Do not wait for that: nothing is done before the store has answered both.
-        """
+    def _send_entry(self, active: ActiveRun, recording: JournalCursor) -> Verb[None]:
+        """Send the store what has been noted, once it has answered what was sent before."""
         if not recording.has_new_steps:
             return
-        if not behind_last or len(recording.sent) > 1:
-            yield from self._confirm_sent(active, recording)
+        yield from self._confirm_sent(active, recording)
         entry = recording.entry()
         if entry is None:
             return
         # The store may delay it: it is committed with the claims that follow, or with the settlements before it.
         answer = self.runs.append_entry(replace(entry, may_wait=active.goes_ahead))
         if isinstance(answer, Future):
-            recording.sent.append(answer)
+            recording.sent = answer
             return
         if answer:
             active.mark_cancelled()
@@ -1110,28 +1101,20 @@ class Engine:
         return (yield from self._confirm_sent(active, recording))
 
     def _confirm_sent(self, active: ActiveRun, recording: JournalCursor) -> Verb[bool]:
-        """Wait until the store has the entries that were sent; see `confirm_entry`."""
-        if not recording.sent:
-            return False
+        """Wait until the store has the entry that was sent last; see `confirm_entry`."""
         sent = recording.sent
-        recording.sent = []
-        is_cancelled = False
-        for each in sent:
-            if each.done():
-                is_wished = each.result()
-            else:
-                self.hurry()
-                is_wished = yield each
-            is_cancelled = is_cancelled or bool(is_wished)
+        if sent is None:
+            return False
+        recording.sent = None
+        if sent.done():
+            is_cancelled = sent.result()
+        else:
+            self.hurry()
+            is_cancelled = yield sent
         if is_cancelled:
             active.mark_cancelled()
         recording.confirm_entry()
-        return is_cancelled
-
-    @property
-    def answers_in_order(self) -> bool:
-        """Whether the store answers in the order in which it is asked."""
-        return self._gathers is not None
+        return bool(is_cancelled)
 
     def hurry(self) -> None:
         """Make the store commit what it has delayed: somebody waits for it."""

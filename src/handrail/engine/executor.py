@@ -628,9 +628,9 @@ class BatchExecutor:
                 self.silence = self.scheduler.call_later(STORE_S, self.check_silence)
 
     def claim(self, state: CallState, effect: Claim) -> None:
-        """Claim a write, once the writes that ended before it in this run are settled, or right behind them."""
+        """Claim a write, once the writes that ended before it in this run are settled."""
         unsettled = self.active.list_unsettled()
-        if unsettled and not self.engine.answers_in_order:
+        if unsettled:
             self.engine.hurry()
             work = partial(_wait_for_all, list(unsettled))
             self.run_async(
@@ -809,16 +809,15 @@ class BatchExecutor:
         A store answers in the order in which it is asked, so what was sent before the claim is nearly always there.
         """
         recording = self.active.recording
-        if recording is None or not recording.sent:
+        if recording is None or recording.sent is None:
             return True
-        sent = recording.sent
-        if not all(each.done() for each in sent):
-            work = partial(_wait_for_all, [_follow(each) for each in sent])
+        if not recording.sent.done():
+            work = partial(_wait_for_all, [_follow(recording.sent)])
             self.run_async(
                 state, effect, work, partial(self.invoke_entered, state, effect)
             )
             return False
-        if any(each.cancelled() or each.exception() is not None for each in sent):
+        if recording.sent.cancelled() or recording.sent.exception() is not None:
             # the run ends with the store's error, which its driver finds too
             self.answer(state, Unfinished(End.NOT_STARTED))
             return False

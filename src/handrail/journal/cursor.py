@@ -71,9 +71,9 @@ class JournalCursor:
         # Values read or noted by this process, without their steps: a long run would hold its whole conversation twice.
         self._noted_values: dict[str, Any] = {}
         self._new_steps: list[JournalStep] = []
-        self._unconfirmed: list[JournalEntry] = []
-        self.sent: list[Future[bool]] = []
-        """The store's answers to entries that nobody has waited for: the last results, and the answer after them."""
+        self._unconfirmed: JournalEntry | None = None
+        self.sent: Future[bool] | None = None
+        """The store's answer to the entry that was sent last, while nobody has waited for it."""
         self._is_over = False
 
     @property
@@ -202,27 +202,28 @@ class JournalCursor:
         """Return the entry with the new steps; None if there are none."""
         if not self.has_new_steps:
             return None
-        entry = JournalEntry(self.run_id, self.epoch, self._new_steps)
-        self._unconfirmed.append(entry)
+        self._unconfirmed = JournalEntry(self.run_id, self.epoch, self._open_steps())
         self._new_steps = []
-        return entry
+        return self._unconfirmed
 
     def confirm_entry(self) -> None:
-        """Record that the store has every entry that was sent."""
-        self.sent = []
-        self._is_over = any(each.status is not None for each in self._unconfirmed)
-        self._unconfirmed = []
+        """Record that the store has the entry."""
+        self.sent = None
+        self._is_over = (
+            self._unconfirmed is not None and self._unconfirmed.status is not None
+        )
+        self._unconfirmed = None
 
     def release_entry(self) -> JournalEntry | None:
         """Return the last entry of a run that this process stops driving: its end, or the status `queued`."""
         if self.replaying or self._is_over:
             return None
-        if self._unconfirmed and self._unconfirmed[-1].status is not None:
-            return self._unconfirmed[-1]
+        if self._unconfirmed is not None and self._unconfirmed.status is not None:
+            return self._unconfirmed
         return JournalEntry(self.run_id, self.epoch, self._open_steps(), "queued")
 
     def _open_steps(self) -> list[JournalStep]:
-        unconfirmed = [step for entry in self._unconfirmed for step in entry.steps]
+        unconfirmed = () if self._unconfirmed is None else self._unconfirmed.steps
         return [*unconfirmed, *self._new_steps]
 
     def last_entry(
@@ -243,11 +244,10 @@ class JournalCursor:
             if listed is not None:
                 result[rounds.MESSAGES] = listed
         status = record_status(ending.status)
-        last = JournalEntry(
+        self._unconfirmed = JournalEntry(
             self.run_id, self.epoch, self._open_steps(), status=status, result=result
         )
-        self._unconfirmed = [last]
-        return last
+        return self._unconfirmed
 
     def _has(self, key: str) -> bool:
         return key in self._noted_values or key in self._stored_steps

@@ -684,16 +684,7 @@ def _append_entries(
 ) -> list[bool | Fenced]:
     """Add entries; return for each whether its run's cancellation was requested."""
     if len({entry.run_id for entry in entries}) < len(entries):
-        joined = _join_entries(entries)
-        if len(joined) < len(entries):
-            answers_by_run = {
-                (entry.run_id, entry.epoch): answer
-                for entry, answer in zip(
-                    joined, _append_entries(database, now, joined), strict=True
-                )
-            }
-            return [answers_by_run[entry.run_id, entry.epoch] for entry in entries]
-        # Two owners of one run, while it is taken over: one after the other.
+        # Two of one run, as while it is taken over: one after the other.
         return [
             answer
             for entry in entries
@@ -722,23 +713,6 @@ def _append_entries(
         if entry.status == "cancelled" and entry.run_id in updated:
             _close_approvals(database, entry.run_id, now)
     return answers
-
-
-def _join_entries(entries: Sequence[_EncodedEntry]) -> Sequence[_EncodedEntry]:
-    """Return entries, those of one owner of a run as one: an answer that asks for writes follows the last results."""
-    joined: dict[tuple[str, int], _EncodedEntry] = {}
-    for entry in entries:
-        name = (entry.run_id, entry.epoch)
-        earlier = joined.get(name)
-        if earlier is not None:
-            entry = replace(
-                entry,
-                status=entry.status or earlier.status,
-                result=entry.result or earlier.result,
-                steps=[*earlier.steps, *entry.steps],
-            )
-        joined[name] = entry
-    return list(joined.values())
 
 
 def _step_rows(
