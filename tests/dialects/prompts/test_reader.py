@@ -1109,7 +1109,8 @@ def test_a_mark_in_a_string_of_a_list_is_a_part_of_that_list(name):
     channels = syntax.channels
     shape = channels.inside if channels and channels.inside else syntax.formats[0]
     assert isinstance(shape, ParameterCalls)
-    tags = [f"a {shape.parameter.opens} b", f"{shape.call.opens}"]
+    opens, closes = shape.parameter.opens, shape.parameter.closes
+    tags = [f"a {opens} b", f"{shape.call.opens} c{closes}d [1]{closes}"]
     call = ToolCall("", "f", json.dumps({"tags": tags, "count": 1}))
     written = texts.write_answer(syntax, Turn(calls=[call]), TOOLS)
     turn, _ = feed(name, list(written))

@@ -229,7 +229,7 @@ class ParameterCalls(Struct, frozen=True):
             text, _ = yield from source.upto(marks(_CDATA[1]))
             pieces.append(text)
         inner = _InnerCalls(self)
-        may_be_json = True
+        tries = MOST_JSON_TRIES
         while True:
             text, mark = yield from source.upto(inner.marks)
             pieces.append(text)
@@ -237,9 +237,10 @@ class ParameterCalls(Struct, frozen=True):
                 return None
             space = ""
             is_inner = inner.take(mark)
-            if is_inner and mark == self.parameter.closes and may_be_json:
-                # marks in the strings of a JSON value are no marks; tried once, so that reading stays linear
-                may_be_json = False
+            may_end = mark == self.parameter.closes and text.rstrip().endswith(_ENDS)
+            if is_inner and may_end and tries:
+                # marks in the strings of a JSON value are no marks
+                tries -= 1
                 is_inner = not _is_json("".join(pieces))
             if not is_inner:
                 space = yield from source.space()
@@ -356,6 +357,12 @@ class ParameterCalls(Struct, frozen=True):
                 text = elements
         closes = element.closes.replace("{name}", key)
         return f"{element.opens}{key}{element.named}{attributes}{element.begins}{pad}{text}{pad}{closes}"
+
+
+MOST_JSON_TRIES = 8
+"""How often a value is tried as JSON: reading stays linear however often it holds the mark that ends a value."""
+
+_ENDS = ("]", "}")
 
 
 def _is_json(text: str) -> bool:
