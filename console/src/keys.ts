@@ -1,5 +1,5 @@
 /** Keys that act everywhere, and those that a screen adds while it is shown. */
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 
 import { singleKeys } from "./session";
 
@@ -9,7 +9,8 @@ type Actions = Record<string, () => void>;
 export function useKeys(actions: Actions): void {
   const latest = useRef(actions);
   latest.current = actions;
-  useEffect(() => {
+  // before the screen is painted: whoever sees it may press a key at once
+  useLayoutEffect(() => {
     const listen = (event: KeyboardEvent) => {
       if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;
       if (isTyping(event.target) || document.querySelector("dialog[open]")) return;

@@ -110,7 +110,9 @@ def test_nobody_agrees_where_nobody_is_at_the_terminal(gateway, tmp_path):
     (tmp_path / "gateway.toml").write_text('[mcp.servers.one]\ncommand = "one"\n')
     pins = Pins(tmp_path / "gateway-pins.json")
     schema = {"type": "object"}
-    pins.look("one", [types.Tool(name="look", description="Look.", input_schema=schema)])
+    pins.look(
+        "one", [types.Tool(name="look", description="Look.", input_schema=schema)]
+    )
     refused = gateway("pins", "agree", "one", stdin="")
     assert refused.exit_code == Exit.USAGE
     assert "nobody is at the terminal: add --yes, once you have read it" in (

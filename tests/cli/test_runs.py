@@ -148,7 +148,10 @@ def test_who_answers_for_a_run_of_workers_is_not_told_to_resume_it(deployed):
     shown = made("runs", "show", "r1").stdout
     assert shown.endswith("(or deny)\nthen a worker resumes the run by itself\n")
     approved = made("approvals", "approve", made.question()["id"], "--by", "maria")
-    assert "go on:   nothing to do: a worker resumes the run by itself\n" in approved.stdout
+    assert (
+        "go on:   nothing to do: a worker resumes the run by itself\n"
+        in approved.stdout
+    )
     assert made.json("runs", "list")["runs"][0]["status"] == "queued"
 
 

@@ -117,6 +117,7 @@ def test_a_call_is_approved_by_keyboard_alone(browser: Any, desk: Desk) -> None:
         card.wait_for()
         assert "search" in card.inner_text()
         page.keyboard.press("a")
+        card.get_by_text("Press Enter to approve").wait_for()
         assert desk.get(f"/runs/{run}")["run"]["status"] == "waiting"  # not yet
         page.keyboard.press("Enter")
         card.get_by_text("Approved.").wait_for()

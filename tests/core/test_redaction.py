@@ -86,7 +86,7 @@ KEYS = {
     "JSON in JSON": '{\\"password\\": \\"hunter2-hunter2\\"}',
     "an escaped quote in it": '{"password": "hunter2\\"hunter2"}',
     "a list": 'told {"passwords": ["hunter2 1", "abcdefgh"], "user": "a"}',
-    "a list over lines": 'told {"tokens": [\n "",        \'hunter2\',\n        \'abcdefgh\'\n    ]',
+    "a list over lines": "told {\"tokens\": [\n \"\",        'hunter2',\n        'abcdefgh'\n    ]",
     "a list in JSON in JSON": '{\\"api_keys\\": [\\"hunter2-1\\", \\"abcdefgh\\"]}',
     "a list that is cut": 'secrets: ["1", "hunter2-abcdefgh',
     "a colon": "password: hunter2-hunter2",
@@ -240,7 +240,9 @@ def test_no_known_secret_is_left_in_any_text(text, secrets):
 
 def test_letters_that_hide_nothing_are_no_disguise():
     usual = [
-        char for char in map(chr, range(0x80, 0x10000)) if not re.match(redaction._UNUSUAL, char)
+        char
+        for char in map(chr, range(0x80, 0x10000))
+        if not re.match(redaction._UNUSUAL, char)
     ]
     assert {"é", "，", "：", "—", "ひ", "密"} <= set(usual)
     assert not [char for char in usual if re.match(redaction._DISGUISED, char)]

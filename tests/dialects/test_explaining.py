@@ -129,9 +129,7 @@ def value_at(document, field):
 @pytest.mark.parametrize("strict", [False, True])
 def test_every_field_that_is_named_stands_in_the_request(name, server, strict):
     dialect = wire(name, server)
-    sent = dialect.encode_request(
-        [UserMessage("?")], [order], Options(strict=strict)
-    )
+    sent = dialect.encode_request([UserMessage("?")], [order], Options(strict=strict))
     seen = 0
     for part in told(name, server, strict=strict).values():
         if part.reach not in ("sent", "in words") or part.name == "callers":
@@ -144,7 +142,15 @@ def test_every_field_that_is_named_stands_in_the_request(name, server, strict):
 
 def bounded_tools():
     """Return tools of real servers that bound their parameters, and can be sent by any wire."""
-    bounds = {"minimum", "maximum", "pattern", "maxLength", "minLength", "default", "enum"}
+    bounds = {
+        "minimum",
+        "maximum",
+        "pattern",
+        "maxLength",
+        "minLength",
+        "default",
+        "enum",
+    }
     for row in rows("mcp_tools/tools.jsonl"):
         if bounds & set(re.findall(r'"(\w+)":', json.dumps(row["input_schema"]))):
             yield FunctionTool(
@@ -179,7 +185,10 @@ def test_what_a_run_wishes_is_explained_too():
     parts = {part.name: part.reach for part in copied}
     assert parts["the prompt cache"] == "kept here"
     refused = explain_request(wire("cohere"), order, "command-a")
-    assert "no field for the effort" in {part.name: part.note for part in refused}["an effort"]
+    assert (
+        "no field for the effort"
+        in {part.name: part.note for part in refused}["an effort"]
+    )
 
 
 @pytest.mark.parametrize("name", ["hermes", "harmony", "mistral-v11", "react"])
@@ -187,6 +196,9 @@ def test_a_prompt_is_explained_as_well(name):
     parts = {
         part.name: part for part in explain_tool(hr.dialect(name), order, strict=False)
     }
-    assert (parts["description"].reach, parts["description"].field) == ("sent", "prompt")
+    assert (parts["description"].reach, parts["description"].field) == (
+        "sent",
+        "prompt",
+    )
     assert parts["examples"].reach == "in words"
     assert parts["key"].reach == "kept here"

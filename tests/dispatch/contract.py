@@ -346,9 +346,7 @@ class DispatcherContract:
                 await until(lambda: "later" in worker.runs)
             assert ("r" in worker.runs) == judges
 
-        dispatcher = dispatchers(
-            Timing(poll_s=0.05, beat_s=40, dead_s=150, sweep_s=40)
-        )
+        dispatcher = dispatchers(Timing(poll_s=0.05, beat_s=40, dead_s=150, sweep_s=40))
         asyncio.run(scenario())
 
     def test_a_dead_worker_is_found_when_its_time_is_over_and_not_at_the_next_sweep(

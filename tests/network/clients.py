@@ -141,7 +141,9 @@ class Door:
 
     def close(self):
         for each in self._listening:
-            with suppress(OSError):  # ends the `accept` under way, which `close` does not
+            with suppress(
+                OSError
+            ):  # ends the `accept` under way, which `close` does not
                 each.shutdown(socket.SHUT_RDWR)
             each.close()
 

@@ -27,7 +27,11 @@ def test_a_descriptor_of_any_number_is_waited_for():
 
 def test_it_takes_no_descriptor_of_its_own():
     reader, writer = os.pipe()
-    with os.fdopen(reader, "rb") as quiet, os.fdopen(writer, "wb"), no_descriptors_left():
+    with (
+        os.fdopen(reader, "rb") as quiet,
+        os.fdopen(writer, "wb"),
+        no_descriptors_left(),
+    ):
         assert not wait_readable(quiet, timeout_s=0)
 
 

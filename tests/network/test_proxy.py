@@ -20,9 +20,9 @@ from handrail.testing.loopback import Answer, Loopback
 from handrail.toolbox.run_python import RunPython
 from tests.network.clients import Door
 from tests.network.fetched import fetch
+from tests.support.boxes import isolated
 
 NAMES = {"inside.example": ["127.0.0.1"], "rebind.example": ["93.184.215.14", "10.0.0.1"]}  # fmt: skip
-isolated = pytest.mark.skipif(bool(Bubblewrap().lacks), reason=Bubblewrap().lacks)
 
 
 def resolve(host, port):

@@ -113,9 +113,9 @@ def test_tags_do_not_make_the_words_of_the_tool_count_less():
     scores = [
         [
             (tool.name, score)
-            for tool, score in hr.selectors.bm25(
-                [first, *FEW[1:]]
-            ).top_with_scores("weather, money, power")
+            for tool, score in hr.selectors.bm25([first, *FEW[1:]]).top_with_scores(
+                "weather, money, power"
+            )
         ]
         for first in (tagged, untagged)
     ]
@@ -143,7 +143,9 @@ def test_a_word_that_tools_are_named_after_counts_more_than_one_that_only_descri
 def test_of_tools_with_the_same_words_the_one_that_has_them_side_by_side_is_first():
     apart = described("first", "The exchange of the usual rate.")
     together = described("second", "The usual exchange rate, and that.")
-    assert names(hr.selectors.bm25([apart, together, *FEW]).top("exchange rate", k=2)) == ["second", "first"]
+    assert names(
+        hr.selectors.bm25([apart, together, *FEW]).top("exchange rate", k=2)
+    ) == ["second", "first"]
 
 
 def test_of_tools_with_the_same_words_the_one_of_the_shorter_name_is_first():

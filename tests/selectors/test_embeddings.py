@@ -183,7 +183,9 @@ def test_what_one_ranking_has_first_beats_what_both_have_far_down():
             return self.tools[:k]
 
     a, b, c, d, e, f = (described(name, "") for name in "abcdef")
-    fused = Fused(Fixed(a, b, c, d, e, f), Fixed(e, d, c, b, a, f), frozenset(["latin"]))
+    fused = Fused(
+        Fixed(a, b, c, d, e, f), Fixed(e, d, c, b, a, f), frozenset(["latin"])
+    )
     assert names(fused.top("which", 6))[:2] == ["a", "e"]
     assert names(fused.top("which", 6))[-1] == "f"
 

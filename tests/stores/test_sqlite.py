@@ -431,14 +431,18 @@ def test_a_copy_can_show_that_a_text_is_the_result_that_came_back(file, tmp_path
         assert target.digest_key.hex() == source_key[0]
 
 
-def test_a_store_with_steps_by_their_runs_keeps_its_runs_and_its_repeats(file, monkeypatch):
+def test_a_store_with_steps_by_their_runs_keeps_its_runs_and_its_repeats(
+    file, monkeypatch
+):
     [by_arrival] = [
         number
         for number, name in enumerate(sqlite._MIGRATIONS)
         if "TABLE steps_11" in sqlite._SQL[name]
     ]
     old = sqlite._MIGRATIONS[:by_arrival]
-    steps = [JournalStep(f"{turn}.m", "model", {"turn": turn}, 0.5) for turn in (1, 2, 3)]
+    steps = [
+        JournalStep(f"{turn}.m", "model", {"turn": turn}, 0.5) for turn in (1, 2, 3)
+    ]
     with monkeypatch.context() as past:
         past.setattr(sqlite, "_MIGRATIONS", old)
         past.setattr(sqlite, "VERSION", len(old))

@@ -37,6 +37,7 @@ from handrail.workers.sandboxed import (
     SandboxedCall,
     find_visible_code,
 )
+from tests.support.boxes import isolated
 from tests.support.busy import no_low_descriptors
 from tests.support.drivers import BOUND_S
 from tests.workers.sandboxed_tools import (
@@ -64,10 +65,6 @@ from tests.workers.sandboxed_tools import (
     rows_inside,
     what,
     with_context,
-)
-
-isolated = pytest.mark.skipif(
-    bool(Bubblewrap().lacks), reason=f"no isolation here: {Bubblewrap().lacks}"
 )
 
 

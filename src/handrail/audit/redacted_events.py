@@ -99,7 +99,9 @@ class RedactedEvents:
             is_changed = any(
                 new is not old for new, old in zip(parts, value, strict=True)
             )
-            kind = list if isinstance(value, list) else tuple  # of a kind of its own too
+            kind = (
+                list if isinstance(value, list) else tuple
+            )  # of a kind of its own too
             return kind(parts) if is_changed else value
         return value
 

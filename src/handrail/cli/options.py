@@ -148,9 +148,7 @@ debug = click.option(
 )
 
 
-def model(
-    *, required: bool, reads_environment: bool | None = None
-) -> Callable[[F], F]:
+def model(*, required: bool, reads_environment: bool | None = None) -> Callable[[F], F]:
     """`--model PROVIDER:NAME`.
 
     Args:

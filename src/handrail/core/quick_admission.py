@@ -56,9 +56,7 @@ def admit_quickly(
         verdict = policy.judge(tool, arguments)
         if verdict.decision is not _ALLOW:
             return None
-        resources = (
-            tool.resolve_resources(arguments) if traits.has_resource else ()
-        )
+        resources = tool.resolve_resources(arguments) if traits.has_resource else ()
     except KeyboardInterrupt:
         raise
     except BaseException:

@@ -106,9 +106,7 @@ _CHINESE_WORDS = ("密码", "口令", "密钥", "令牌")
 """Every name of a secret contains one of these."""
 _COOKIE = r"cookie\s{0,4}:\s{0,4}([\w.\-]{1,200}=[^\r\n\"']*+)"
 
-_UNUSUAL = (
-    r"[^\x00-\x7f\u00c0-\u024f\u2010-\u2027\u3001-\u30ff\u4e00-\u9fff\uff01-\uff0f\uff1a-\uff20]"
-)
+_UNUSUAL = r"[^\x00-\x7f\u00c0-\u024f\u2010-\u2027\u3001-\u30ff\u4e00-\u9fff\uff01-\uff0f\uff1a-\uff20]"
 """No letter or sign of Latin writing, Chinese or Japanese: texts with these alone hide nothing."""
 _DISGUISED = rf"[{UNSEEN}\uff10-\uff19\uff21-\uff3a\uff41-\uff5a\U0001d400-\U0001d7ff]"
 """Invisible letters, and wide and slanted forms of plain ones."""

@@ -682,7 +682,9 @@ class BatchExecutor:
         try:
             answer = done.result()
         except Exception as error:
-            self.throw_unavailable(state, pending.effect, late_results.store_unavailable(error))
+            self.throw_unavailable(
+                state, pending.effect, late_results.store_unavailable(error)
+            )
         else:
             self.take_store_answer(state, pending.effect, answer)
 

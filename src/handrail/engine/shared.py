@@ -85,7 +85,9 @@ class SharedResources:
     """Threads, worker processes, locks, rate limits and opened tools of one runtime in one process."""
 
     def __init__(
-        self, notifier: Notifier | None = None, limits: Limits | SharedLimits | None = None
+        self,
+        notifier: Notifier | None = None,
+        limits: Limits | SharedLimits | None = None,
     ) -> None:
         self.notifier = notifier
         """Who is told of questions that wait."""

@@ -20,9 +20,7 @@ class Descriptor(Protocol):
         """Return the number of the descriptor."""
 
 
-def wait_readable(
-    *files: int | Descriptor, timeout_s: float | None = None
-) -> bool:
+def wait_readable(*files: int | Descriptor, timeout_s: float | None = None) -> bool:
     """Wait until one of `files` can be read or has ended; return False when `timeout_s` passes first.
 
     Args:

@@ -244,9 +244,7 @@ def _texts(tool: Any) -> tuple[Sequence[str], ...]:
     parameters: list[str] = []
     parameter_texts: list[str] = []
     values: list[str] = []
-    _describe_schema(
-        tool.parameters, DEEPEST, parameters, parameter_texts, values
-    )
+    _describe_schema(tool.parameters, DEEPEST, parameters, parameter_texts, values)
     return (
         (tool.name,),
         (tool.description or "",),

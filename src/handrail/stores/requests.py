@@ -249,7 +249,9 @@ def _recall_act(claim: Claim, ledger: Ledger, database: Statements, now: float) 
     return stale_key
 
 
-def _remember_act(claim: Claim, stale_key: str, database: Statements, now: float) -> None:
+def _remember_act(
+    claim: Claim, stale_key: str, database: Statements, now: float
+) -> None:
     """Record the act for other runs.
 
     Raises:

@@ -72,7 +72,9 @@ def test_examples_without_a_field_are_the_last_lines_of_a_description(
     name, server, strict
 ):
     sent = json.dumps(body(name, server, strict=strict), ensure_ascii=False)
-    told = 'Get the weather of a city.\\nExample of arguments:\\n{\\"city\\":\\"北京\\"}'
+    told = (
+        'Get the weather of a city.\\nExample of arguments:\\n{\\"city\\":\\"北京\\"}'
+    )
     assert (told in sent) != ("input_examples" in sent)
     assert "Rome" not in sent
     assert sent.count("Example of arguments") <= 1

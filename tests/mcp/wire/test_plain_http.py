@@ -12,9 +12,7 @@ pytestmark = pytest.mark.anyio
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 CUT = b"HTTP/1.1 200 OK\r\ncontent-length: 20\r\n\r\nok"
-CHUNKED = (
-    b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n3\r\nay!\r\n0\r\n\r\n"
-)
+CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n3\r\nay!\r\n0\r\n\r\n"
 LAST = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nok"
 EARLY = b"HTTP/1.1 103 Early Hints\r\n\r\n" + OK
 

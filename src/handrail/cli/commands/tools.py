@@ -92,7 +92,6 @@ def command(
       handrail tools from-openapi shop.json
     """
 
-
     if context.invoked_subcommand is None:
         if not (explain and name):
             raise click.UsageError(

@@ -54,7 +54,9 @@ class Wire(Protocol):
     """Where lines come from, and go to."""
 
     def start(
-        self, take: Callable[[SessionMessage | Exception], None], end: Callable[[], None]
+        self,
+        take: Callable[[SessionMessage | Exception], None],
+        end: Callable[[], None],
     ) -> None:
         """Call `take` with each message, or with why a line is none, and `end` after the last one."""
 

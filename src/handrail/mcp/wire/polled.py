@@ -167,9 +167,7 @@ class PolledLines:
             await self._waiter
         return self._lines.popleft().decode("utf-8", "replace")
 
-    def hand_on(
-        self, take: Callable[[bytes], None], end: Callable[[], None]
-    ) -> None:
+    def hand_on(self, take: Callable[[bytes], None], end: Callable[[], None]) -> None:
         """Call `take` with each line from now on, and `end` after the last one."""
         self._take = take
         self._end = end

@@ -152,7 +152,11 @@ class PostDispatcher(JSONRPCDispatcher[Any]):
                     return self._take(await response.aread(), request.id)
                 if kind.startswith("text/event-stream"):
                     return await self._read_events(response, request.id, opts)
-            except (httpx2.StreamError, httpx2.TransportError, httpx2.SSEError) as error:
+            except (
+                httpx2.StreamError,
+                httpx2.TransportError,
+                httpx2.SSEError,
+            ) as error:
                 raise _broke_off(type(error).__name__) from error
         raise MCPError(types.INVALID_REQUEST, f"Unexpected content type: {kind}")
 
