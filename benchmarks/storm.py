@@ -55,6 +55,8 @@ RUNS_AT_ONCE = 6
 SHORTEST_LIFE_S = 0.02
 LONGEST_LIFE_S = 0.3
 MOST_LINES = 100_000
+# Whoever takes over a write that is looked for waits until the request of the dead one cannot arrive any more.
+WRITE_TIMEOUT_S = 5.0
 WRITES = (*CLASSES, "apart")
 _HANDRAIL = str(Path(hr.__file__).parent)
 _CALLS = {
@@ -182,7 +184,10 @@ async def _carry(store: Any, far: Far, run_ids: list[str]) -> None:
     look = hr.FunctionTool(
         lambda: "fine", name="look", parameters={"type": "object"}, effect="read"
     )
-    locked = [tool(far, replay, resource="ticket:{title}") for replay in CLASSES]
+    locked = [
+        tool(far, replay, resource="ticket:{title}", timeout_s=WRITE_TIMEOUT_S)
+        for replay in CLASSES
+    ]
     async with hr.Runtime([look, *locked, open_apart], store=store) as runtime:
 
         async def one(run_id: str) -> None:
@@ -257,7 +262,25 @@ def storm(
     until: float,
     dice: random.Random,
 ) -> Counter:
-    """Let processes carry the runs to their end, and end them; return how many came to which end."""
+    """Let processes carry the runs to their end, and end them; return how many came to which end.
+
+    When the time is over, nobody is ended any more: a run that is unfinished then does not come to its end at all.
+    """
+    ends = _end_processes(opened, folder, run_ids, until, dice)
+    with suppress(RuntimeError):  # it hung: the runs are found unfinished
+        # what the others took over in their last moment is finished by one that nobody ends
+        Child(partial(carry, opened, folder, run_ids, Fate("none", 0.0))).result()
+    return ends
+
+
+def _end_processes(
+    opened: Callable[[], Store],
+    folder: Path,
+    run_ids: list[str],
+    until: float,
+    dice: random.Random,
+) -> Counter:
+    """Start processes and end them until one has carried all runs to their end, or the time is over."""
     ends: Counter = Counter()
     seats = [Seat() for _ in range(PROCESSES)]
     far = Far(folder)
@@ -282,7 +305,6 @@ def storm(
                     if how == "done":
                         seat.child.result()  # raises what it raised
                         seat.child = None
-                        _settle(seats, opened, folder, run_ids)
                         return ends
                     seat.child.end()
                     ends[seat.fate.end] += 1
@@ -295,18 +317,6 @@ def storm(
             if seat.child is not None:
                 seat.child.end()
     return ends
-
-
-def _settle(
-    seats: list[Seat], opened: Callable[[], Store], folder: Path, run_ids: list[str]
-) -> None:
-    """End the others, and let one process that nobody ends finish what they took over in the last moment."""
-    for seat in seats:
-        if seat.child is not None:
-            seat.child.end()
-            seat.child = None
-    with suppress(RuntimeError):  # it hung: the runs are found unfinished
-        Child(partial(carry, opened, folder, run_ids, Fate("none", 0.0))).result()
 
 
 # ---------------------------------------------------------------------- judging

@@ -27,8 +27,8 @@ def dead():
 @pytest.mark.parametrize(("died_at", "left_s"), [
     (6.0, 54.0),   # it waited: only what the first one sent may be under way, until its lease ends at 60
     (29.0, 31.0),
-    (30.0, 90.0),  # it may have started at 30, when the limit of the first one was over: its own lease, until 120
-    (119.0, 1.0),
+    (30.0, 60.0),  # it may have started at 30, when the limit of the first one was over: its own lease, until 90
+    (89.0, 1.0),
 ])  # fmt: skip
 def test_a_process_that_died_while_it_waited_to_go_on_makes_nobody_wait_longer(
     dead, died_at, left_s

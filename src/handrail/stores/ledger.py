@@ -290,12 +290,14 @@ def _answer_open(row: Row, claim: Claim, now: float) -> Claimed | None:
 def _take_over(row: Row, claim: Claim, now: float) -> Claimed:
     """Let the caller take over a write that another process claimed."""
     left_s = 0.0
+    begins = now
     if row.replay == "verify":
         left_s = _left_s(row, now)
-        row.begun = now + max(0.0, left_s - LEASE_BEYOND_TIMEOUT_S)
+        begins += max(0.0, left_s - LEASE_BEYOND_TIMEOUT_S)
+        row.begun = begins
     row.state = "claimed"
     row.fence += 1
-    row.lease_until = now + left_s + claim.lease_s
+    row.lease_until = begins + claim.lease_s
     row.epoch = claim.epoch
     row.owner = ""  # alive: another claim in the same group finds the write under way
     row.changed = True
