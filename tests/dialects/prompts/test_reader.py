@@ -1324,22 +1324,6 @@ def test_line_breaks_of_windows_and_a_byte_order_mark_change_no_call(name):
         assert turn.text.strip() == ""
 
 
-@pytest.mark.parametrize(
-    "beside", ['"note": "Left"', '"force": true', '"arguments_2": {"a": 1}']
-)
-@pytest.mark.parametrize("name", ["hermes", "granite4", "mistral", "cohere"])
-def test_an_argument_beside_the_arguments_is_not_dropped_in_silence(name, beside):
-    syntax = SYNTAXES[name]
-    call = ToolCall("", "wipe", '{"path": "/tmp"}')
-    text = texts.write_answer(syntax, Turn(calls=[call])).replace(
-        '"/tmp"}', f'"/tmp"}}, {beside}'
-    )
-    turn = read(name, text)
-    [wipe] = turn.calls
-    assert beside in wipe.arguments
-    assert isinstance(jsontext.parse(wipe.arguments, lossy=False), Failure)
-
-
 @pytest.mark.parametrize("name", ["hermes", "llama3", "mistral"])
 def test_arguments_under_a_wrong_name_are_no_call_without_any(name):
     syntax = SYNTAXES[name]

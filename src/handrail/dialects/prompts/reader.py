@@ -452,6 +452,19 @@ class TextReader:
         if said.strip(_SPACE):
             self.text(f"{opens}{said}{mark}" if mark else said)
 
+    def think(self, text: str) -> None:
+        """Add a thought that stands within a call; see `AnswerSink`."""
+        thought = text.strip(_SPACE)
+        if not thought:
+            return
+        if not self._separate:
+            self.text(thought)
+            return
+        if self._reasoning:
+            thought = f"\n{thought}"
+        self._reasoning.append(thought)
+        self._deltas.append(ReasoningDelta(thought))
+
     def parameters(self, name: str) -> Mapping[str, Json] | None:
         """Return the schema of a tool's parameters; see `AnswerSink`."""
         return (self._tools or {}).get(self._own_name(name))
@@ -503,6 +516,9 @@ class _Marks:
         for call_format in syntax.formats:
             for start in (*call_format.starts, *call_format.bare, *call_format.loose):
                 self.formats.setdefault(start, []).append(call_format)
+        for formats in self.formats.values():
+            # one that says how it goes on is asked before one that may go on with anything
+            formats.sort(key=lambda each: not each.leads)
         self.bare = frozenset(
             "".join(call_format.bare for call_format in syntax.formats)
         )
