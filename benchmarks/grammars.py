@@ -2,7 +2,7 @@
 
 `python -m benchmarks grammars` needs the corpus (HANDRAIL_CORPUS), and for the calls llguidance and numpy.
 `python -m benchmarks.grammars 10000` lets the random model go on until it has written so many calls, which takes
-about eight minutes of CPU, and prints how far it is and what became of the calls in each family. Each wrong answer is
+about seven minutes of CPU, and prints how far it is and what became of the calls in each family. Each wrong answer is
 printed with its seed: `python -m benchmarks.grammars 1000 57` begins with seed 57.
 """
 

@@ -555,6 +555,9 @@ def test_an_element_that_is_closed_and_was_not_open_does_not_swallow_the_next_ca
     ("written", "name"),
     [
         ("get_weather<|channel|>analysis", "get_weather"),
+        ("get_weather<|channel|><|message|> ", "get_weather"),
+        ("get_weather<|chan", "get_weather"),
+        ("get_weather<|channel|>[Paris", "get_weather<|channel|>[Paris"),
         ("functions.get_weather", "get_weather"),
         ("functions.unknown", "functions.unknown"),
         ("functions", "functions"),
@@ -1045,6 +1048,22 @@ def marks_in(text: str, syntax: Syntax) -> list[tuple[int, int]]:
     longest_first = sorted(marks - {""}, key=len, reverse=True)
     pattern = re.compile("|".join(map(re.escape, longest_first)))
     return [found.span() for found in pattern.finditer(text)]
+
+
+@pytest.mark.parametrize("word", ["left777", " left777 "])
+@pytest.mark.parametrize("name", CALLING)
+def test_a_word_anywhere_in_a_call_is_kept_somewhere(name, word):
+    syntax = SYNTAXES[name]
+    written = texts.write_answer(syntax, Turn(calls=noted_calls()), NOTED)
+    for place in range(len(written) + 1):
+        text = f"{written[:place]}{word}{written[place:]}"
+        turn = read(name, text, tools=NOTED)
+        calls = [f"{call.id} {call.name} {call.arguments}" for call in turn.calls]
+        kept = " ".join([turn.text, turn.reasoning, *calls])
+        end = min((text.index(end) for end in syntax.ends if end in text), default=len(text))  # fmt: skip
+        # Muse names a call in the header and in the body, and the body's name counts.
+        is_dropped = name == "muse" and re.search(r"to=[\w.]*left777", text)
+        assert is_dropped or "left777" in kept or "left777" not in text[:end], text
 
 
 @pytest.mark.parametrize("name", CALLING)
