@@ -148,10 +148,10 @@ def test_lark_and_gbnf_take_and_refuse_the_same_texts(name):
 @pytest.mark.parametrize("name", FAMILIES)
 def test_several_valid_calls_are_taken_where_the_family_writes_several(name):
     family = dialect(name)
-    made = grammar(TOOLS, family, opened="")
+    both = matchers(grammar(TOOLS, family, opened=""))
     for first, second in itertools.product(CALLS[:5], repeat=2):
         written = write_calls(family, (first, second))
-        taken = [accepts(each, written) for each in matchers(made)]
+        taken = [accepts(each.deep_copy(), written) for each in both]
         assert taken == [not family.template.single] * 2, written
 
 
@@ -266,6 +266,29 @@ def test_several_sequences_are_masked_side_by_side_and_a_new_prompt_begins_anew(
             assert (scores[:, wanted] == 0).all(), step
     with pytest.raises(hr.ModelError, match="not what the grammar allows"):
         mask.allowed([1])
+
+
+@pytest.mark.parametrize("form", ["array", "list"])
+def test_sequences_that_change_places_keep_their_own_state(form):
+    """A beam search sorts its sequences after each step."""
+    numpy = pytest.importorskip("numpy")
+    pytest.importorskip("llguidance")
+
+    mask = hr.grammar([now, rate], "hermes", tool_choice="required").mask(BYTES)
+    written = [
+        list(f'<tool_call>\n{{"name": "{call}}}\n</tool_call>'.encode())
+        for call in ('now", "arguments": {}', 'rate", "arguments": {"stars": 3}')
+    ]
+    for step in range(len(written[0])):
+        order = (0, 1, 0) if step % 2 else (1, 0, 1)
+        ids = [[7, 8, *written[each][:step]] for each in order]
+        given = numpy.array(ids) if form == "array" else ids
+        scores = mask(given, numpy.zeros((3, 257), dtype=numpy.float32))
+        wanted = [written[each][step] for each in order]
+        assert (scores[[0, 1, 2], wanted] == 0).all(), step
+    # the prompt grows as a conversation does, and the mask begins with it
+    scores = mask([[7, 8, *written[0], 9]], numpy.zeros((1, 257), dtype=numpy.float32))
+    assert scores[0, written[0][0]] == 0
 
 
 def test_every_family_has_its_opening_in_the_grammar():

@@ -62,12 +62,7 @@ class Mask:
         Raises:
             ModelError: One of the tokens was not allowed.
         """
-        import numpy
-
-        matcher = self._matcher(tuple(generated))
-        bits = numpy.frombuffer(matcher.compute_bitmask(), dtype=numpy.uint8)
-        self._checked(matcher)
-        return numpy.unpackbits(bits, bitorder="little").astype(bool)
+        return self._allowed(self._matcher(tuple(generated)))
 
     def is_complete(self, generated: Sequence[int]) -> bool:
         """Whether the answer may end after these tokens."""
@@ -77,33 +72,50 @@ class Mask:
         """Return the scores, those of tokens that may not come next being minus infinity."""
         import numpy
 
-        rows = _rows_of(input_ids)
-        length = len(rows[0])
-        goes_on = 0 <= self._prompt <= length and all(
-            row[self._prompt : -1] in self._rows or row[self._prompt :] in self._rows
-            for row in rows
-        )
-        if not goes_on:
-            self.reset()
+        length = _length_of(input_ids)
+        goes_on = 0 <= self._prompt <= length
+        # A long prompt is not read again for each token.
+        rows = _rows_of(input_ids, self._prompt if goes_on else length)
+        matchers = [self._follow(row) if goes_on else None for row in rows]
+        if None in matchers:
             self._prompt = length
-        allowed = numpy.stack([self.allowed(row[self._prompt :]) for row in rows])
-        now = {row[self._prompt :] for row in rows}
-        self._rows = {ids: each for ids, each in self._rows.items() if ids in now}
-        return _apply(allowed, scores)
+            rows = [()] * len(rows)
+            matchers = [self._first.deep_copy() for _ in rows]
+        self._rows = dict(zip(rows, matchers, strict=True))
+        return _apply(numpy.stack([*map(self._allowed, matchers)]), scores)
+
+    def _allowed(self, matcher: Any) -> Any:
+        import numpy
+
+        bits = numpy.frombuffer(matcher.compute_bitmask(), dtype=numpy.uint8)
+        self._checked(matcher)
+        return numpy.unpackbits(bits, bitorder="little").view(bool)
+
+    def _follow(self, generated: tuple[int, ...]) -> Any:
+        """Return the matcher of a sequence that goes on from one of the last call, or is one; None for any other."""
+        known = self._rows.get(generated)
+        if known is not None or not generated:
+            return known
+        before = self._rows.get(generated[:-1])
+        if before is None:
+            return None
+        return self._read(before.deep_copy(), generated[-1:])
 
     def _matcher(self, generated: tuple[int, ...]) -> Any:
         """Return the matcher that has read these tokens."""
-        known = self._rows.get(generated)
-        if known is not None:
-            return known
-        before = self._rows.get(generated[:-1]) if generated else None
-        if before is not None:
-            matcher = before.deep_copy()
-            rest = generated[-1:]
-        else:
-            matcher = self._first.deep_copy()
-            rest = generated
-        for token in rest:
+        matcher = self._follow(generated)
+        if matcher is None:
+            matcher = self._read(self._first.deep_copy(), generated)
+        self._rows[generated] = matcher
+        return matcher
+
+    def _read(self, matcher: Any, tokens: Sequence[int]) -> Any:
+        """Let a matcher read tokens, and return it.
+
+        Raises:
+            ModelError: One of them is not allowed.
+        """
+        for token in tokens:
             if matcher.is_stopped() and token in self._tokenizer.eos_tokens:
                 break
             if not matcher.consume_token(token):
@@ -111,7 +123,6 @@ class Mask:
                     f"token {token} is not what the grammar allows; were the scores masked?",
                     code="not_allowed",
                 )
-        self._rows[generated] = matcher
         return matcher
 
     def _checked(self, matcher: Any) -> Any:
@@ -120,11 +131,25 @@ class Mask:
         return matcher
 
 
-def _rows_of(input_ids: Any) -> list[tuple[int, ...]]:
-    """Return the ids of each sequence; of a tensor, an array or a list, with one dimension or two."""
-    ids = input_ids.tolist() if hasattr(input_ids, "tolist") else list(input_ids)
-    rows = ids if ids and isinstance(ids[0], list) else [ids]
-    return [tuple(row) for row in rows]
+def _length_of(input_ids: Any) -> int:
+    """Return how many ids each sequence has; of a tensor, an array or a list, with one dimension or two."""
+    if hasattr(input_ids, "shape"):
+        return int(input_ids.shape[-1])
+    return len(input_ids[0] if _is_nested(input_ids) else input_ids)
+
+
+def _rows_of(input_ids: Any, start: int) -> list[tuple[int, ...]]:
+    """Return the ids of each sequence from a place on."""
+    if hasattr(input_ids, "shape"):
+        ids = input_ids[..., start:].tolist()
+        return [*map(tuple, ids)] if len(input_ids.shape) > 1 else [tuple(ids)]
+    if _is_nested(input_ids):
+        return [tuple(row[start:]) for row in input_ids]
+    return [tuple(input_ids[start:])]
+
+
+def _is_nested(input_ids: Any) -> bool:
+    return bool(input_ids) and isinstance(input_ids[0], list)
 
 
 def _apply(allowed: Any, scores: Any) -> Any:
@@ -136,7 +161,8 @@ def _apply(allowed: Any, scores: Any) -> Any:
         allowed = numpy.pad(allowed, ((0, 0), (0, missing)))
     allowed = allowed[:, :vocabulary].reshape(scores.shape)
     if isinstance(scores, numpy.ndarray):
-        return numpy.where(allowed, scores, -numpy.inf).astype(scores.dtype)
+        masked = numpy.where(allowed, scores, -numpy.inf)
+        return masked.astype(scores.dtype, copy=False)
     torch = __import__(type(scores).__module__.partition(".")[0])
     forbidden = torch.from_numpy(~allowed).to(scores.device)
     return scores.masked_fill(forbidden, float("-inf"))

@@ -136,6 +136,7 @@ _BELONGS_TO_IT: Final = re.compile(
 _WORDS_AFTER: Final = re.compile(
     r"(?!\w)\s*+(?![,:=]|['‘]?[\w$.-]+['’]?\s*[:=：])[^{}\[\]｛｝［］\"]*\Z|\s*[,;]\s*\Z"
 )
+_MEMBER: Final = re.compile(r',\s*"[^"\\]*"\s*:')
 _BLURS_THE_END: Final = frozenset(
     ("text_before", "wrong_bracket", "missing_comma", "missing_colon", "ellipsis")
 )
@@ -220,6 +221,8 @@ class _TolerantReader:
         if _CLOSERS.match(self.text, self.pos) and not blurred:
             return self.note("stray_brackets")
         if not _WORDS_AFTER.match(self.text, self.pos - bool(gap)):
+            if _MEMBER.match(self.text, self.pos):
+                raise NotJson("outside", "a member stands behind the object", self.pos)
             raise self.make_error("nothing after the object")
         return self.note("text_after")
 

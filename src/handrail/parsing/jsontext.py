@@ -201,6 +201,7 @@ _SUGGESTIONS: Final = {
     "too_long": _WHOLE,
     "not_an_object": 'Call again with an object that names each argument, for example {"name": "value"}.',
     "glued": "Make one call for each object.",
+    "outside": "Call again with every argument inside the one object, and nothing beside it.",
 }
 
 

@@ -555,6 +555,9 @@ def test_an_element_that_is_closed_and_was_not_open_does_not_swallow_the_next_ca
     ("written", "name"),
     [
         ("get_weather<|channel|>analysis", "get_weather"),
+        ("get_weather<|channel|><|message|> ", "get_weather"),
+        ("get_weather<|chan", "get_weather"),
+        ("get_weather<|channel|>[Paris", "get_weather<|channel|>[Paris"),
         ("functions.get_weather", "get_weather"),
         ("functions.unknown", "functions.unknown"),
         ("functions", "functions"),
@@ -1047,6 +1050,22 @@ def marks_in(text: str, syntax: Syntax) -> list[tuple[int, int]]:
     return [found.span() for found in pattern.finditer(text)]
 
 
+@pytest.mark.parametrize("word", ["left777", " left777 "])
+@pytest.mark.parametrize("name", CALLING)
+def test_a_word_anywhere_in_a_call_is_kept_somewhere(name, word):
+    syntax = SYNTAXES[name]
+    written = texts.write_answer(syntax, Turn(calls=noted_calls()), NOTED)
+    for place in range(len(written) + 1):
+        text = f"{written[:place]}{word}{written[place:]}"
+        turn = read(name, text, tools=NOTED)
+        calls = [f"{call.id} {call.name} {call.arguments}" for call in turn.calls]
+        kept = " ".join([turn.text, turn.reasoning, *calls])
+        end = min((text.index(end) for end in syntax.ends if end in text), default=len(text))  # fmt: skip
+        # Muse names a call in the header and in the body, and the body's name counts.
+        is_dropped = name == "muse" and re.search(r"to=[\w.]*left777", text)
+        assert is_dropped or "left777" in kept or "left777" not in text[:end], text
+
+
 @pytest.mark.parametrize("name", CALLING)
 def test_a_missing_mark_or_two_mix_no_two_calls_and_lose_no_value(name):
     syntax = SYNTAXES[name]
@@ -1322,22 +1341,6 @@ def test_line_breaks_of_windows_and_a_byte_order_mark_change_no_call(name):
         turn, _ = feed(name, list(text), NOTED)
         assert calls_of(turn) == calls_of(Turn(calls=noted_calls()))
         assert turn.text.strip() == ""
-
-
-@pytest.mark.parametrize(
-    "beside", ['"note": "Left"', '"force": true', '"arguments_2": {"a": 1}']
-)
-@pytest.mark.parametrize("name", ["hermes", "granite4", "mistral", "cohere"])
-def test_an_argument_beside_the_arguments_is_not_dropped_in_silence(name, beside):
-    syntax = SYNTAXES[name]
-    call = ToolCall("", "wipe", '{"path": "/tmp"}')
-    text = texts.write_answer(syntax, Turn(calls=[call])).replace(
-        '"/tmp"}', f'"/tmp"}}, {beside}'
-    )
-    turn = read(name, text)
-    [wipe] = turn.calls
-    assert beside in wipe.arguments
-    assert isinstance(jsontext.parse(wipe.arguments, lossy=False), Failure)
 
 
 @pytest.mark.parametrize("name", ["hermes", "llama3", "mistral"])

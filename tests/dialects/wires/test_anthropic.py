@@ -670,6 +670,15 @@ def test_calls_without_an_id_get_one_and_go_back_with_it_beside_the_rest():
     )
 
 
+@pytest.mark.parametrize(("given", "sent"), [
+    ("c1", "c1"), ({"id": "c1", "expires_at": "2026-11-22T12:00:00Z"}, "c1"),
+    ({"id": "c1", "skills": []}, {"id": "c1", "skills": []}), (None, None),
+])  # fmt: skip
+def test_a_container_of_an_answer_is_named_by_its_id(given, sent):
+    options = Options(extra={"container": given})
+    assert DIALECT.encode_request("Hi", options=options)["container"] == sent
+
+
 def held(id: str | None, expires_at: str = "2026-11-22T12:00:00Z") -> AssistantMessage:
     """An answer that tells of a container, or of none."""
     told = {"container": {"id": id, "expires_at": expires_at} if id else None}

@@ -28,6 +28,8 @@ FINISHES = {
     "requires_action": "calls", "budget_exceeded": "length",
 }  # fmt: skip
 
+ASKING = {"apply_patch_call", "local_shell_call", "mcp_approval_request"}
+
 
 def each_interaction() -> list[tuple[str, str, dict, dict | None]]:
     """Return the interactions on wires that we speak: an id, the wire's name, the interaction, the one after it."""
@@ -65,7 +67,32 @@ def is_gone_on(this, then) -> bool:
     asked, next_asked = this["request"], then["request"]
     key = next((key for key in HISTORY.values() if key in asked), "")
     history, longer = asked.get(key), next_asked.get(key)
-    return isinstance(history, list) and longer[: len(history)] == history
+    return isinstance(history, list) and unmarked(longer[: len(history)]) == unmarked(history)  # fmt: skip
+
+
+def unmarked(value):
+    """Return a document without marks of what to cache, which clients move on with each request."""
+    if isinstance(value, dict):
+        return {key: unmarked(each) for key, each in value.items() if key != "cache_control"}  # fmt: skip
+    return [*map(unmarked, value)] if isinstance(value, list) else value
+
+
+def finish_of(this: dict) -> str:
+    """Return how the turn of an answer ends."""
+    expected = this["expected"]
+    stated = expected["finish"]
+    if stated in ("completed", "STOP"):
+        return "calls" if expected["calls"] or expected.get("waits") else "stop"
+    if stated is not None or "body" in this["response"]:
+        # a body that names no status, or one of which nobody knows the end, is no end
+        return FINISHES.get(stated, "error")
+    return "calls"
+
+
+def is_run_by_the_provider(block: dict) -> bool:
+    """Whether a block is a call that the provider answers, or its result: no question to us, and no mere source."""
+    asks_us = block.get("type") in ASKING or block.get("execution") == "client"
+    return not (asks_us or "groundingMetadata" in block)
 
 
 def arguments_of(call: dict) -> object:
@@ -73,6 +100,16 @@ def arguments_of(call: dict) -> object:
         return {"input": call["custom_input"]}
     given = call.get("arguments")
     return json.loads(given) if isinstance(given, str) else given
+
+
+def test_no_recorded_interaction_is_left_out():
+    recorded = [each for row in rows("wire/features.jsonl.gz") for each in row["interactions"]]  # fmt: skip
+    assert len(each_interaction()) == len(recorded)
+    assert len(cases(is_answered)) + len(REFUSED) + len(BROKEN) == len(recorded)
+    assert len(cases(is_gone_on)) == sum(each.get("next") == "history" for each in recorded)  # fmt: skip
+    assert len(STORED) == sum(each.get("next") == "stored" for each in recorded)
+    misused = {id for id, _, this, _ in each_interaction() if "misuse" in this["expected"]}  # fmt: skip
+    assert misused <= {*MISUSE, LOST_NAMESPACE}
 
 
 @pytest.mark.parametrize(("wire", "this", "then"), cases(is_answered))
@@ -90,11 +127,21 @@ def test_an_answer_is_decoded_as_expected(wire, this, then):
         (each["id"] or own[0], each["name"], arguments_of(each))
         for each, own in zip(expected["calls"], told, strict=True)
     ]
-    finish = FINISHES.get(expected["finish"])
-    if finish is not None:
-        assert turn.finish == finish
+    assert turn.finish == finish_of(this)
     if expected.get("waits"):
         assert turn.finish != "stop", "a turn that waits never looks finished"
+    assert turn.reasoning == expected.get("reasoning_text", turn.reasoning)
+    blocks = [each for each in turn.server_side if is_run_by_the_provider(each)]
+    assert len(blocks) == (expected.get("server_side_blocks") or 0)
+    reported = json.dumps([dict(each) for each in turn.server_side])
+    for called in expected.get("server_calls", ()):
+        assert json.dumps(called["id"]) in reported
+    for found in expected.get("tool_references", ()):
+        assert json.dumps(found) in reported
+    if expected.get("interaction_id"):
+        assert turn.raw["id"] == expected["interaction_id"]
+    if explanation := (expected.get("stop_details") or {}).get("explanation"):
+        assert turn.refusal == explanation
     usage = expected.get("usage") or {}
     if usage:
         counts = turn.usage
@@ -164,17 +211,15 @@ def test_what_must_go_back_goes_back_byte_for_byte(wire, this, then):
     ]
     sent = dialect.encode_request([*said, hr.UserMessage("Go on.")])
     there = values_in(json.loads(json.dumps(sent)))
+    objects = [each for each in there if isinstance(each, dict)]
     for carried in this["expected"]["carry"]:
         wanted = [carried["value"], *carried.get("also", ())]
+        if carried.get("as") == "container":
+            assert sent["container"] in wanted
+            continue
+        field = carried["field"].rpartition(".")[2]
         assert any(
-            each in there
-            or (
-                isinstance(each, dict)
-                and any(
-                    isinstance(one, dict) and each.items() <= one.items()
-                    for one in there
-                )
-            )
+            each in objects or any(one.get(field) == each for one in objects)
             for each in wanted
         ), carried
 
@@ -232,6 +277,22 @@ def test_the_recorded_next_request_is_rebuilt(wire, this, then):
     assert ours == recorded
 
 
+STORED = cases(lambda this, then: this.get("next") == "stored")
+
+
+@pytest.mark.parametrize(("wire", "this", "then"), STORED)
+def test_a_request_that_goes_on_from_a_stored_answer_is_rebuilt(wire, this, then):
+    dialect = hr.dialect(wire)
+    turn = wires.answered(dialect, this["response"])
+    recorded = then["request"]
+    [field] = [key for key in recorded if key.startswith("previous_")]
+    added = dialect.decode_request({"input": recorded["input"]})[0]
+    extra = {"store": True, field: turn.raw["id"]}
+    sent = dialect.encode_request(added, options=hr.Options(extra=extra))
+    assert sent[field] == recorded[field]
+    assert sent["input"] == recorded["input"]
+
+
 REFUSED = cases(lambda this, then: not is_answered(this) and "body" in this["response"])
 BROKEN = cases(
     lambda this, then: not is_answered(this) and "body" not in this["response"]
@@ -259,6 +320,7 @@ def test_an_error_in_a_stream_is_classified_wherever_it_is_cut(wire, this, then)
 
 ANSWER = '"tool_result", "tool_use_id": '
 MISUSE = {
+    "anthropic-f-0043901b8f.1": lambda sent: '"container": {' not in sent,
     "anthropic-f-c3987eb793.0": lambda sent: "caller" not in sent,
     "anthropic-f-fb4b687943.0": lambda sent: f'{ANSWER}"srvtoolu_' not in sent,
     "anthropic-f-8b4fb35ead.0": lambda sent: "tool_result" not in sent,
@@ -268,6 +330,8 @@ MISUSE = {
 }
 """What the request that we build of the same conversation has or lacks, by the refused one's id."""
 
+LOST_NAMESPACE = "openai_responses-f-07c9d8b0fb.0"
+
 
 @pytest.mark.parametrize("id", MISUSE)
 def test_the_request_that_was_refused_cannot_be_built(id):
@@ -275,6 +339,7 @@ def test_the_request_that_was_refused_cannot_be_built(id):
         (wire, this) for each, wire, this, _ in each_interaction() if each == id
     )
     dialect = hr.dialect(wire)
+    assert not MISUSE[id](json.dumps(this["request"]))
     messages, tools, options = dialect.decode_request(this["request"])
     assert MISUSE[id](json.dumps(dialect.encode_request(messages, tools, options)))
 

@@ -197,6 +197,17 @@ def test_a_result_says_that_it_failed_and_shows_what_the_tool_returned():
     assert [(each.ok, len(each.media)) for each in read_back] == [(True, 1), (False, 0)]
 
 
+def test_what_goes_on_from_a_stored_interaction_is_sent_as_it_is():
+    first = DIALECT.decode(answer(step_call(n=1), id="int_1", status="requires_action"))
+    said = [hr.ToolMessage(ToolResult("c1", first.calls[0].name, value=7, text="7"))]
+    extra = {"store": True, "previous_interaction_id": first.raw["id"]}
+    sent = DIALECT.encode_request(said, TOOLS, Options(extra=extra))
+    assert sent["previous_interaction_id"] == "int_1"
+    assert [(each["type"], each["call_id"]) for each in sent["input"]] == [("function_result", "c1")]  # fmt: skip
+    alone = DIALECT.encode_request(said, TOOLS)
+    assert "function_result" not in json.dumps(alone["input"])
+
+
 def test_what_another_model_said_goes_back_as_output_and_calls():
     said = Turn(
         "Yes.",
@@ -293,7 +304,7 @@ def test_what_gemini_ran_itself_is_told_and_goes_back():
 def test_a_stored_answer_repeats_its_input_which_goes_back_once():
     asked = {"type": "user_input", "content": [{"type": "text", "text": "?"}]}
     turn = DIALECT.decode(answer(asked, output("21")))
-    assert (turn.text, turn.raw) == ("21", {"steps": [output("21")]})
+    assert (turn.text, turn.raw["steps"]) == ("21", [output("21")])
 
 
 @pytest.mark.parametrize("arguments", [{}, {"id": 7}])

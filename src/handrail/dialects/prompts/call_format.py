@@ -60,6 +60,10 @@ class AnswerSink(Protocol):
         """End the reasoning; `mark` closes it."""
         ...
 
+    def think(self, text: str) -> None:
+        """Add a whole thought that stands within a call which has ended."""
+        ...
+
     def parameters(self, name: str) -> Mapping[str, Json] | None:
         """Return the schema of the tool's parameters, or None if there is no such tool."""
         ...

@@ -123,7 +123,7 @@ class Channels(Struct, frozen=True):
             return False
         names = rf"{re.escape(self.recipient.strip())}[^\s<]*"
         if self.channel:
-            names += rf"|{re.escape(self.channel)}\w*"
+            names += rf"|{re.escape(self.channel)}[a-z]*"
         rest = re.sub(rf"{re.escape(self.starts)}|{names}|<\|\w*(?:\|>?)?", " ", header)
         return not re.fullmatch(r"\s*[a-z]*\s*", rest)
 

@@ -1,6 +1,10 @@
 """Calls as JSON objects: the commonest format, and the only one that is reported while it arrives.
 
 The arguments are given verbatim. What is wrong with the JSON is for `jsontext` to say, to the model.
+
+Rule 1: no member is dropped. One that is no part of a call may be an argument in the wrong place: it is added behind
+        the arguments, which then are no JSON object, so that the call is refused and the model told.
+Rule 2: what a model thinks within a call (`"thought": "..."`) is reasoning, unless the tool has such a parameter.
 """
 
 from __future__ import annotations
@@ -8,12 +12,18 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from handrail.calls import ToolCall
 from handrail.dialects.prompts.buffer import Step, TextBuffer, marks, run_to_end
 from handrail.dialects.prompts.call_format import AnswerSink, Schemas
 from handrail.errors import Json
+
+_THOUGHTS = frozenset({"thought", "thoughts", "thinking", "reasoning"})
+"""What models call the member of a call in which they say why they make it."""
+
+_TYPES = frozenset({"function", "tool_call", "function_call", "tool_use"})
+"""What the member `type` of a call may be; anything else may be an argument."""
 
 
 class JsonCalls(Struct, frozen=True):
@@ -165,6 +175,14 @@ def _objects(
 _SEPARATORS = marks(",", ";")
 
 
+class _Member(Struct, frozen=True):
+    """A member that stands beside the arguments of a call, and its text."""
+
+    key: str
+    value: Json | UnsetType
+    text: str
+
+
 class _Object:
     """One call as a JSON object, read member by member; the brace that opens it is read already."""
 
@@ -178,7 +196,7 @@ class _Object:
         self._id = ""
         self._has_begun = False
         self._held: list[str] | None = None  # arguments that came before the name
-        self._has_others = False
+        self._beside: list[_Member] = []  # what stands beside the arguments
         self._unread: list[str] = []  # what has come of a member that is not whole
 
     def read(self) -> Step[bool]:
@@ -191,18 +209,18 @@ class _Object:
             if not self._has_begun:
                 self._begin()
                 sink.more("".join(self._held or ("{}",)))
-            sink.end()
+            self._end()
         elif self._has_begun:
             # The object is no JSON. What is left of it goes to the arguments: nothing is lost, and `jsontext` judges.
             passed = source.unmark()
             rest, mark = yield from source.upto(marks(*self._format.ends))
             source.back(mark)
             sink.more(passed + rest)
-            sink.end(whole=bool(mark))
+            self._end(whole=bool(mark))
         elif self._name and not self._format.exact and source.is_exhausted():
             self._begin()
             sink.more("".join([*(self._held or ()), *self._unread]))
-            sink.end(whole=False)
+            self._end(whole=False)
         else:
             return False
         source.mark()
@@ -213,7 +231,9 @@ class _Object:
 
         One without arguments is a call without any, unless it says something else: arguments under a wrong name.
         """
-        if not self._has_arguments() and (self._format.exact or self._has_others):
+        if not self._has_arguments() and (
+            self._format.exact or not all(map(self._is_thought, self._beside))
+        ):
             return False
         return bool(self._name)
 
@@ -259,7 +279,7 @@ class _Object:
             return (yield from self._members())
         if not (self._has_begun or self._may_precede_arguments(key)):
             return False
-        value = yield from self._text()
+        value = yield from self._value()
         if not self._take_value(key, value):
             return False
         if self._source.is_exhausted():
@@ -272,21 +292,39 @@ class _Object:
             return True
         return key in {*self._format.name, *self._format.id, "type"}
 
-    def _take_value(self, key: str, value: str) -> bool:
-        """Take the name or the id, if the key is of either. Return False for a second name, and a stray argument."""
-        if key in self._format.name and value not in ("", self._name):
+    def _take_value(self, key: str, value: Json | UnsetType) -> bool:
+        """Take the name, the id, or what is neither. Return False for a second name, which leaves two readings."""
+        call_format = self._format
+        if value is None and key in {*call_format.name, *call_format.id, "type"}:
+            return True
+        if key in call_format.name and isinstance(value, str):
+            if value in ("", self._name):
+                return True
             if self._name:
                 return False
             self._name = value
-        elif key in self._format.id and not self._id:
-            self._id = value
+        elif key in call_format.id and self._is_id(value):
+            self._take_id(str(value))
+        elif key != "type" or value not in _TYPES:
+            # where JSON may be an answer, this is none of a call
+            if call_format.exact and not self._has_begun:
+                return False
+            self._beside.append(_Member(key, value, "".join(self._unread)))
+            self._unread = []
             if self._has_begun:
-                self._sink.identify(value)
-        elif key not in {*self._format.name, *self._format.id, "type"}:
-            self._has_others = True
-            # beside the arguments it may be one of them, so the call says less than the model meant
-            return not self._has_arguments()
+                # it was taken, and what follows may yet be no JSON
+                self._source.mark()
         return True
+
+    def _is_id(self, value: Json | UnsetType) -> bool:
+        """Whether a value can be the id of this call, which has none yet or the same."""
+        is_id = isinstance(value, (str, int)) and not isinstance(value, bool)
+        return is_id and self._id in ("", str(value))
+
+    def _take_id(self, id: str) -> None:
+        if self._has_begun and id != self._id:
+            self._sink.identify(id)
+        self._id = id
 
     def _arguments(self, first: str) -> Step[bool]:
         if self._format.exact and first != "{":
@@ -304,15 +342,35 @@ class _Object:
         self._source.unmark()
         self._sink.begin(self._name, self._id)
 
+    def _end(self, *, whole: bool = True) -> None:
+        """End the call, after what stood beside its arguments."""
+        thoughts = list(filter(self._is_thought, self._beside))
+        for member in self._beside:
+            if member not in thoughts:
+                self._sink.more(f", {member.text}")
+        self._sink.end(whole=whole)
+        for thought in thoughts:
+            self._sink.think(str(thought.value))
+
+    def _is_thought(self, member: _Member) -> bool:
+        """Whether a member says why the call is made, and is no argument of the tool."""
+        if member.key not in _THOUGHTS or not isinstance(member.value, str):
+            return False
+        schema = self._sink.parameters(self._name) or {}
+        return member.key not in (schema.get("properties") or {})
+
     def _text(self) -> Step[str]:
-        """Read a value; return it if it is text, else an empty one."""
+        """Read a key or another text; return it, or an empty one where it is none."""
+        value = yield from self._value()
+        return value if isinstance(value, str) else ""
+
+    def _value(self) -> Step[Json | UnsetType]:
+        """Read a value and return it, unless it is no JSON."""
         pieces: list[str] = []
         yield from self._source.json_value(pieces.append)
         self._unread += pieces
         try:
-            value = json.loads("".join(pieces))
+            value: Json = json.loads("".join(pieces))
         except (ValueError, RecursionError):
-            return ""
-        if isinstance(value, str):
-            return value
-        return ""
+            return UNSET
+        return value

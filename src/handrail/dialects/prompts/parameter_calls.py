@@ -29,6 +29,9 @@ from handrail.parsing import strictjson
 from handrail.schemas.validation import coerce_text
 
 _TYPE = re.compile(r'(?P<key>type|string)="(?P<value>[a-z]{1,10})"')
+_ATTRIBUTES = re.compile(
+    r'\s*(?:(?:type|string|index)\s*=\s*"?(?:[a-z]{1,10}|\d{1,4})"?\s*)*'
+)
 _CDATA = ("<![CDATA[", "]]>")
 
 
@@ -51,9 +54,9 @@ class Element(Struct, frozen=True):
     attributes: str = ""
 
     def has_room(self, text: str) -> bool:
-        """Whether a text may stand between `named` and `begins`: attributes, where the format has some, and no mark."""
+        """Whether a text may stand between `named` and `begins`: attributes, where the format has some, and no word."""
         if self.attributes.strip():
-            return "<" not in text
+            return bool(_ATTRIBUTES.fullmatch(text))
         return not text.strip()
 
     @property

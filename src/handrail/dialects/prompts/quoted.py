@@ -116,5 +116,8 @@ class FencedCalls:
     def end_reasoning(self, mark: str) -> None:
         self._events.append(partial(self._sink.end_reasoning, mark))
 
+    def think(self, text: str) -> None:
+        self._events.append(partial(self._sink.think, text))
+
     def parameters(self, name: str) -> Mapping[str, Json] | None:
         return self._sink.parameters(name)

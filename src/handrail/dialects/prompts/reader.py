@@ -22,7 +22,11 @@ from msgspec.structs import replace
 from handrail.calls import ToolCall
 from handrail.dialects import ToolLike, call_assembly, compute_once, writing
 from handrail.dialects.prompts.buffer import Marks, Step, TextBuffer, marks
-from handrail.dialects.prompts.call_format import CallFormat, Schemas
+from handrail.dialects.prompts.call_format import (
+    MOST_NAME_CHARS,
+    CallFormat,
+    Schemas,
+)
 from handrail.dialects.prompts.channels import Channels
 from handrail.dialects.prompts.quoted import FencedCalls, Fences
 from handrail.errors import ConfigError, Json
@@ -40,6 +44,9 @@ _BYTE_ORDER_MARK = "\ufeff"
 _MOST_SILENT_CHARS = 64
 _PREFIXED = re.compile(r"functions\.([^:]+)(?::\d+)?")
 """A name in harmony's namespace, perhaps with the number of the call, as Kimi writes it."""
+
+_LEAKED = re.compile(r"\s*([^<]*[^<\s])\s*(?:<\|[^<>|]{0,32}(?:\|>[a-z]{0,16})?)+\s*")
+"""A name with tokens of the template behind it, whole or cut, and perhaps the word that follows one."""
 
 
 class Reasoning(Struct, frozen=True):
@@ -452,6 +459,19 @@ class TextReader:
         if said.strip(_SPACE):
             self.text(f"{opens}{said}{mark}" if mark else said)
 
+    def think(self, text: str) -> None:
+        """Add a thought that stands within a call; see `AnswerSink`."""
+        thought = text.strip(_SPACE)
+        if not thought:
+            return
+        if not self._separate:
+            self.text(thought)
+            return
+        if self._reasoning:
+            thought = f"\n{thought}"
+        self._reasoning.append(thought)
+        self._deltas.append(ReasoningDelta(thought))
+
     def parameters(self, name: str) -> Mapping[str, Json] | None:
         """Return the schema of a tool's parameters; see `AnswerSink`."""
         return (self._tools or {}).get(self._own_name(name))
@@ -468,7 +488,10 @@ class TextReader:
         tools = self._tools
         if tools and name in tools:
             return name
-        name = name.partition("<|")[0].strip() or name
+        leaked = None
+        if "<|" in name and len(name) <= MOST_NAME_CHARS:
+            leaked = _LEAKED.fullmatch(name)
+        name = leaked[1] if leaked else name.strip() or name
         prefixed = _PREFIXED.fullmatch(name)
         short = prefixed[1] if prefixed else name
         if short and (tools is None or short in tools):
@@ -503,6 +526,9 @@ class _Marks:
         for call_format in syntax.formats:
             for start in (*call_format.starts, *call_format.bare, *call_format.loose):
                 self.formats.setdefault(start, []).append(call_format)
+        for formats in self.formats.values():
+            # one that says how it goes on is asked before one that may go on with anything
+            formats.sort(key=lambda each: not each.leads)
         self.bare = frozenset(
             "".join(call_format.bare for call_format in syntax.formats)
         )

@@ -173,7 +173,7 @@ class Anthropic(BaseWire):
             **self._tool_fields(
                 tools, names, options, mark, loaded=loaded_tools(sent, deferral)
             ),
-            **options.extra,
+            **_name_container(options.extra),
         }
         if options.effort is not None:
             effort = {"effort": options.effort}
@@ -766,6 +766,18 @@ _LOST: Block = {
     "text": "The container of your program expired before it had these results, and the program did not go on. "
     "The results of its calls are above; do not repeat a call that succeeded.",
 }
+
+
+def _name_container(extra: Mapping[str, Json]) -> Mapping[str, Json]:
+    """Return the user's own fields with a container as the API takes it: by its id, and as an object with skills only.
+
+    An answer gives it as an object.
+    """
+    container = extra.get("container")
+    if not isinstance(container, Mapping) or "skills" in container:
+        return extra
+    id = container.get("id")
+    return {**extra, "container": id} if isinstance(id, str) else extra
 
 
 def _newest_container(messages: Sequence[Message]) -> Mapping[str, Json]:

@@ -234,6 +234,7 @@ class StepAssembler:
         if waits_for:
             finish = "calls"
         steps = [step.raw() for step in self._steps]
+        raw: dict[str, Json] = {"id": self._id} if self._id else {}
         return Turn(
             text="".join(self._texts("content", of=OUTPUT)),
             reasoning="".join(self._texts("summary", of=THOUGHT)),
@@ -241,7 +242,7 @@ class StepAssembler:
             finish=finish,
             usage=_usage(self._usage),
             refusal=refusal or "",
-            raw={"steps": steps},
+            raw=raw | {"steps": steps},
             server_side=tuple(
                 raw
                 for step, raw in zip(self._steps, steps, strict=True)

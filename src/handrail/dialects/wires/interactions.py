@@ -74,6 +74,7 @@ from handrail.messages import (
     Turn,
     Usage,
     UserMessage,
+    conversation_of,
 )
 from handrail.ports import Described
 
@@ -133,7 +134,13 @@ class Interactions(BaseWire):
         options = options or Options()
         tools = as_collection(tools)
         names = _name_map(tools)
-        system, steps = _conversation(fit_to_send(messages, tools), names)
+        # What continues a conversation that the provider keeps is a part of one, and looks broken by itself.
+        history: Sequence[Message]
+        if "previous_interaction_id" in options.extra:
+            history = conversation_of(messages)
+        else:
+            history = fit_to_send(messages, tools)
+        system, steps = _conversation(history, names)
         fields: dict[str, Json] = {
             "model": options.model,
             "stream": options.stream,
@@ -419,7 +426,7 @@ def _conversation(
             case SystemMessage(text):
                 system.append(text)
             case ToolMessage(result):
-                name = names.to_wire(names_by_id[result.call_id])
+                name = names.to_wire(names_by_id.get(result.call_id, result.name))
                 steps.append(_encode_result(result, name))
             case UserMessage(text, parts):
                 content = [*map(_encode_part, parts)] if parts else [_text(text)]
