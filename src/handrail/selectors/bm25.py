@@ -236,7 +236,10 @@ def significant_words(query: str) -> set[str]:
 
 
 def _words(text: str) -> list[str]:
-    return [word for word in words(text) if word not in NOISE]
+    found = words(text)
+    if NOISE.isdisjoint(found):
+        return found
+    return [word for word in found if word not in NOISE]
 
 
 def _texts(tool: Any) -> tuple[Sequence[str], ...]:
