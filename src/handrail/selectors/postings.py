@@ -92,6 +92,10 @@ class Postings:
             rarity = self._rarities[word] = _rarity(len(self._rooms), holding)
         return rarity
 
+    def rarity_of(self, holding: int) -> float:
+        """Return how much something tells that so many texts hold."""
+        return _rarity(len(self._rooms), holding)
+
     def __contains__(self, word: str) -> bool:
         return word in self._held
 

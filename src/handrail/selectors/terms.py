@@ -19,6 +19,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from operator import add
 
+from handrail.selectors.traditional import simplify
+
 MOST_CHARACTERS = 20_000
 """Of a text that are looked at: a question with a document in it still begins with the question."""
 
@@ -35,8 +37,10 @@ _PIECE = re.compile(
     rf"|{_ASCII.pattern}"
     rf"|[^\W\d_a-zA-Z{UNSPACED}]+"
 )
-# Of these no character has another form that NFKC would put in its place.
-_HAN = re.compile("[\u4e00-\u9fff]+")
+# What most Chinese texts consist of. NFKC changes none of it but marks that end a word in either form.
+_FIRST_HAN = "\u4e00"
+_PLAIN = re.compile("[\x00-\x7f\u4e00-\u9fff，。、；：？！（）《》【】“”‘’—…]+")
+_PLAIN_PIECE = re.compile(rf"[\u4e00-\u9fff]+|{_ASCII.pattern}")
 _LATIN_ACCENTS = re.compile("[\u00c0-\u024f]+")
 
 
@@ -54,8 +58,9 @@ def words(text: str) -> list[str]:
         if text.isalpha() and text[1:].islower():
             return [stem(text)]
         return [stem(piece) for piece in _ASCII.findall(text)]
-    if _HAN.fullmatch(text):
-        return _pairs(text)
+    text = simplify(text)
+    if _PLAIN.fullmatch(text):
+        return _plain_words(text)
     text = _LATIN_ACCENTS.sub(_without_accents, unicodedata.normalize("NFKC", text))
     pieces: list[str] = []
     for match in _PIECE.finditer(text):
@@ -64,6 +69,16 @@ def words(text: str) -> list[str]:
             pieces += _pairs(piece)
         else:
             pieces.append(stem(piece))
+    return pieces
+
+
+def _plain_words(text: str) -> list[str]:
+    pieces: list[str] = []
+    for piece in _PLAIN_PIECE.findall(text):
+        if piece < _FIRST_HAN:
+            pieces.append(stem(piece))
+        else:
+            pieces += _pairs(piece)
     return pieces
 
 
