@@ -1,4 +1,4 @@
-"""Chinese questions over English tools: words find nothing, an embedding model of many languages does."""
+"""A Chinese question that shares no word with its tool: an embedding model of many languages finds it."""
 
 import asyncio
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from handrail.selectors.strategies import Searching
 from handrail.testing import ScriptedModel
 
 # In production: Endpoint("multilingual-e5-small", "http://127.0.0.1:8000/v1") of handrail.selectors.endpoint
-MEANINGS = [("rain", "weather", "下雨", "天气"), ("refund", "money", "退款"), ("train", "ticket", "火车")]
+MEANINGS = [("rain", "weather", "下雨", "带伞"), ("refund", "money", "退款"), ("train", "ticket", "火车")]
 
 
 def embed(texts: list[str]) -> Sequence[Sequence[float]]:
@@ -38,7 +38,7 @@ async def main() -> None:
     for selector in ("bm25", Searching(by_words_and_meaning, most=1, waits=True)):
         model = ScriptedModel(["..."])
         async with hr.Runtime([forecast, refund, timetable], selector=selector) as runtime:
-            await runtime.run("明天会下雨吗？", model=model)
+            await runtime.run("出门要带伞吗？", model=model)
         print([tool.name for tool in model.requests[0].tools])
 
 

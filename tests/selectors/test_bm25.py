@@ -70,12 +70,12 @@ def test_a_tag_in_the_users_language_finds_a_tool_in_another():
     plain = hr.selectors.bm25(FEW)
     tagged = [
         described(
-            "get_weather", "Get the current weather of a city.", tags=["天气", "气温"]
+            "get_weather", "Get the current weather of a city.", tags=["погода", "прогноз"]
         ),
         *FEW[1:],
     ]
-    assert names(plain.top("北京今天天气怎么样")) == []
-    assert names(hr.selectors.bm25(tagged).top("北京今天天气怎么样", k=1)) == [
+    assert names(plain.top("Какая погода в Берлине?")) == []
+    assert names(hr.selectors.bm25(tagged).top("Какая погода в Берлине?", k=1)) == [
         "get_weather"
     ]
 

@@ -86,3 +86,24 @@ def test_each_piece_becomes_words_once():
 
     Postings([(["a b a"],), (["b, a"],)], [TextField(1.0)], words=words)
     assert asked == ["a", "b"]
+
+
+@given(_texts)
+def test_pieces_of_several_words_count_as_their_words(texts):
+    """However often a piece comes, alone or beside others."""
+    joined = [
+        [[string.replace(" ", "X") for string in strings] for strings in text]
+        for text in texts
+    ]
+
+    def words(piece):
+        return piece.replace("X", " ").split()
+
+    one = Postings(joined, FIELDS, words=words)
+    spaced = [
+        [[string.replace("X", " ") for string in strings] for strings in text]
+        for text in joined
+    ]
+    other = Postings(spaced, FIELDS, words=str.split)
+    for word in ("a", "aa", "ab", "é", "aab", "查"):
+        assert one.get(word) == pytest.approx(other.get(word))

@@ -17,8 +17,9 @@ from typing import Any
 from msgspec import Struct
 
 from handrail.errors import Json
+from handrail.selectors.chinese import other_names
 from handrail.selectors.postings import Postings, TextField
-from handrail.selectors.second_look import Matching, SecondLook
+from handrail.selectors.second_look import Match, SecondLook
 from handrail.selectors.terms import NOISE, sentences, words
 
 # Chosen on one half of the corpus's questions and confirmed on the other; docs/decisions/0009 has the table.
@@ -36,6 +37,9 @@ COVERED = 0.95
 
 CLOSE = 0.5
 """The share of a sentence's best score that a tool must have to be brought along by that sentence."""
+
+TRANSLATED = 0.7
+"""What a word counts that the question says in another language than the tool does."""
 
 ENOUGH = 1_000
 """Tools that rare words have brought, beyond which a common word brings no more."""
@@ -96,26 +100,17 @@ class Bm25:
         A score compares tools for one question: 1 is the best share of words, a sentence's own adds as much again, and
         the second look up to two.
         """
-        asked = [word for word in _words(query) if not word.isdigit()]
-        wanted = set(asked)
-        scores = self._scores(wanted)
+        matching = self._matching(query)
+        scores = self._scores(matching)
         most = max(scores.values(), default=1.0)
-        parts = [
-            part
-            for part in map(significant_words, sentences(query))
-            if any(word in self._postings for word in part)
-        ]
+        parts = list(filter(None, map(self._matching, sentences(query))))
         if len(parts) > 1:
             # A question that wants three things finds nine tools for the longest of them. Ranked separately, each
             # of its sentences contributes its own best ones.
             for place, score in self._best_of_parts(parts).items():
                 # A pair of characters may begin where a sentence does, so the whole question may lack the tool.
                 scores[place] = scores.get(place, 0.0) + PART * most * score
-        matching = [
-            (word, counts)
-            for word in sorted(wanted)
-            if (counts := self._postings.get(word))
-        ]
+        asked = [word for word in _words(query) if not word.isdigit()]
         first = _take_best(scores, DEPTH)
         gains = self._second_look.gains(first, asked, matching)
         seen = {
@@ -126,7 +121,41 @@ class Bm25:
         unseen = UNSEEN / most
         return self._spread(seen, scores, unseen, matching=matching, k=k)
 
-    def _best_of_parts(self, parts: Iterable[set[str]]) -> dict[int, float]:
+    def _matching(self, text: str) -> list[Match]:
+        """Return what a question says that some tool has, in the order of the words."""
+        wanted = significant_words(text)
+        matching = [
+            Match(word, (word,), worths, self._postings.rarity(word))
+            for word in sorted(wanted)
+            if (worths := self._postings.get(word))
+        ]
+        for said, names in other_names(text).items():
+            match = self._match_names(said, names)
+            if match is not None:
+                matching.append(match)
+        return matching
+
+    def _match_names(self, said: str, names: Sequence[str]) -> Match | None:
+        """Return the tools that have one of these words, each with the best of their worths there."""
+        found = [
+            worths
+            for name in names
+            if (worths := self._postings.get(name)) and len(worths) <= ENOUGH
+        ]
+        if not found:
+            return None
+        best = max(found, key=len)
+        if len(found) > 1:
+            best = dict(best)
+            for worths in found:
+                for place, worth in worths.items():
+                    if worth > best.get(place, 0.0):
+                        best[place] = worth
+        rarity = self._postings.rarity_of(len(best))
+        # marked, for the question's own words may be the same as what it says
+        return Match(f"={said}", names, best, rarity, TRANSLATED)
+
+    def _best_of_parts(self, parts: Iterable[Sequence[Match]]) -> dict[int, float]:
         """Return the tools near the best of some part, each with its highest score in any of them."""
         highest: dict[int, float] = {}
         for part in parts:
@@ -144,7 +173,7 @@ class Bm25:
         others: Mapping[int, float],
         unseen: float,
         *,
-        matching: Matching,
+        matching: Sequence[Match],
         k: int,
     ) -> list[tuple[Any, float]]:
         """Return the first `k`, where each word counts a little less for every tool before that has it.
@@ -152,7 +181,7 @@ class Bm25:
         So ten tools that are alike leave room for what else was asked for. A list of tools may hold several of one
         name, a toolset may not; the best of them stands for all. The others' scores count `unseen` times.
         """
-        left = dict.fromkeys((word for word, _ in matching), 1.0)
+        left = dict.fromkeys((match.said for match in matching), 1.0)
         chosen: dict[str, tuple[Any, float]] = {}
         scores = dict(seen)
         waiting = [(-score, place) for place, score in seen.items()]
@@ -170,7 +199,9 @@ class Bm25:
             if tool.name in chosen:
                 continue
             shares = {
-                word: counts[place] for word, counts in matching if place in counts
+                match.said: match.share * match.worths[place]
+                for match in matching
+                if place in match.worths
             }
             now = (-scores[place] * _remaining_share(shares, left), place)
             # its score has fallen since it was pushed; it can only fall
@@ -182,31 +213,40 @@ class Bm25:
                 left[word] *= COVERED
         return list(chosen.values())
 
-    def _scores(self, wanted: Iterable[str]) -> dict[int, float]:
-        """Return the score of the tools that have one of the words.
+    def _scores(self, matching: Iterable[Match]) -> dict[int, float]:
+        """Return the score of the tools that have some of it.
 
         The rarest word comes first. Once there are enough tools to choose from, the more common words only tell these
         apart, which costs no recall and halves the time. The order is fixed, so sums are the same in any catalogue.
         """
-        matching = [
-            (len(counts), word, counts)
-            for word in wanted
-            if (counts := self._postings.get(word))
-        ]
         scores: dict[int, float] = {}
-        for _, _, counts in sorted(matching):
-            if not scores:
-                scores = dict(counts)
+        for match in sorted(matching, key=lambda match: (len(match.worths), match.said)):
+            worths = match.worths
+            if match.share != 1.0:
+                _add_share(scores, match)
+            elif not scores:
+                scores = dict(worths)
             elif len(scores) < ENOUGH:
-                for place, worth in counts.items():
+                for place, worth in worths.items():
                     scores[place] = scores.get(place, 0.0) + worth
             else:
-                for place in scores.keys() & counts.keys():
-                    scores[place] += counts[place]
+                for place in scores.keys() & worths.keys():
+                    scores[place] += worths[place]
         return scores
 
     def __repr__(self) -> str:
         return f"<Bm25 over {len(self.tools)} tools, {len(self._postings)} words>"
+
+
+def _add_share(scores: dict[int, float], match: Match) -> None:
+    share = match.share
+    worths = match.worths
+    if len(scores) < ENOUGH:
+        for place, worth in worths.items():
+            scores[place] = scores.get(place, 0.0) + share * worth
+    else:
+        for place in scores.keys() & worths.keys():
+            scores[place] += share * worths[place]
 
 
 def _remaining_share(shares: Mapping[str, float], left: Mapping[str, float]) -> float:
@@ -236,7 +276,10 @@ def significant_words(query: str) -> set[str]:
 
 
 def _words(text: str) -> list[str]:
-    return [word for word in words(text) if word not in NOISE]
+    found = words(text)
+    if NOISE.isdisjoint(found):
+        return found
+    return [word for word in found if word not in NOISE]
 
 
 def _texts(tool: Any) -> tuple[Sequence[str], ...]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import chain
+from typing import TypeAlias
 
 from msgspec import Struct
 
@@ -59,64 +59,42 @@ class Postings:
         assert len(fields) <= 1 << FIELD_BITS
         self._fields = fields
         self._naming = naming
-        # a list of occurrences until the word is asked for, and then what it is worth
-        self._held: dict[str, list[int] | dict[int, float]] = {}
+        noted = _Occurrences(fields, words)
+        sizes = noted.add_all(texts)
+        # occurrences until the word is asked for, and then what it is worth
+        self._held: dict[str, Noted | dict[int, float]] = {}
+        self._held.update(noted.held)
         self._rarities: dict[str, float] = {}
-        sizes = self._add_all(texts, words)
         self._places = list(range(len(sizes)))
         usual = sum(sizes) / len(sizes) if any(sizes) else 1.0
         self._rooms = [
             SATURATION * (1 - evenness + evenness * size / usual) for size in sizes
         ]
 
-    def _add_all(
-        self,
-        texts: Iterable[Sequence[Sequence[str]]],
-        words: Callable[[str], Iterable[str]],
-    ) -> list[float]:
-        """Note every occurrence of every word, and return the size of each text."""
-        held: dict[str, list[int]] = {}
-        occurrences = _OccurrencesByPiece(held, words)
-        of_piece = occurrences.__getitem__
-        sizes: list[float] = []
-        fields = [
-            (number, field) for number, field in enumerate(self._fields) if field.weight
-        ]
-        for place, text in enumerate(texts):
-            size = 0.0
-            for number, field in fields:
-                pieces = terms.pieces(text[number])
-                if not pieces:
-                    continue
-                lists = list(chain.from_iterable(map(of_piece, pieces)))
-                if field.is_sized:
-                    size += field.weight * len(lists)
-                occurrence = place << FIELD_BITS | number
-                for each in lists:
-                    each.append(occurrence)
-            sizes.append(size)
-        self._held.update(held)
-        return sizes
-
     def get(self, word: str) -> Mapping[int, float] | None:
         """Return the positions of the texts that hold the word, each with its worth there; None if none does."""
         held = self._held.get(word)
-        if isinstance(held, list):
-            # two threads may both compute it, and compute the same
-            held = self._held[word] = self._weigh(word, held)
-        return held
+        if held is None or isinstance(held, dict):
+            return held
+        # two threads may both compute it, and compute the same
+        worths = self._held[word] = self._weigh(word, _listed(held))
+        return worths
 
     def rarity(self, word: str) -> float:
         """Return how much the word tells by how few texts hold it."""
         rarity = self._rarities.get(word)
         if rarity is None:
-            held = self._held.get(word, ())
-            if isinstance(held, list):
-                holding = len({occurrence >> FIELD_BITS for occurrence in held})
-            else:
+            held = self._held.get(word, [])
+            if isinstance(held, dict):
                 holding = len(held)
+            else:
+                holding = len({each >> FIELD_BITS for each in _listed(held)})
             rarity = self._rarities[word] = _rarity(len(self._rooms), holding)
         return rarity
+
+    def rarity_of(self, holding: int) -> float:
+        """Return how much something tells that so many texts hold."""
+        return _rarity(len(self._rooms), holding)
 
     def __contains__(self, word: str) -> bool:
         return word in self._held
@@ -144,26 +122,101 @@ class Postings:
         }
 
 
-class _OccurrencesByPiece(dict[str, Sequence[list[int]]]):
-    """For every piece of a text, the lists of its words' occurrences."""
+Noted: TypeAlias = int | list[int]
+"""The occurrences of a word; a word that occurs once has no list."""
+
+
+class _Occurrences(dict[str, list[int] | None]):
+    """Where each word occurs. As a dictionary: for a piece seen twice, the list of its occurrences; None without words.
+
+    Two thirds of all pieces occur once. They become words at the end, and have no list; nor has a word that occurs
+    once. Pieces of one word share its list. A piece of several, as a run of Chinese is, has a list of its own, which
+    goes to each of its words at the end.
+    """
 
     def __init__(
-        self, held: dict[str, list[int]], words: Callable[[str], Iterable[str]]
+        self, fields: Sequence[TextField], words: Callable[[str], Iterable[str]]
     ) -> None:
         super().__init__()
-        self._held = held
+        self.held: dict[str, Noted] = {}
+        self._lists: dict[str, list[int]] = {}
+        self._fields = fields
         self._words = words
+        self._sizes: list[float] = []
+        self._size_of = [field.weight * field.is_sized for field in fields]
+        self._current = 0
+        self._once: dict[str, int] = {}
+        self._of_several: list[tuple[Sequence[str], list[int]]] = []
 
-    def __missing__(self, piece: str) -> Sequence[list[int]]:
-        held = self._held
-        lists = []
-        for word in self._words(piece):
-            occurrences = held.get(word)
-            if occurrences is None:
-                occurrences = held[word] = []
-            lists.append(occurrences)
-        self[piece] = tuple(lists)
-        return self[piece]
+    def add_all(self, texts: Iterable[Sequence[Sequence[str]]]) -> list[float]:
+        """Note every occurrence of every word, and return the size of each text."""
+        of_piece = self.__getitem__
+        sizes = self._sizes
+        fields = [
+            (number, self._size_of[number])
+            for number, field in enumerate(self._fields)
+            if field.weight
+        ]
+        for place, text in enumerate(texts):
+            sizes.append(0.0)
+            for number, size in fields:
+                strings = text[number]
+                if not strings:
+                    continue
+                occurrence = self._current = place << FIELD_BITS | number
+                lists = list(filter(None, map(of_piece, terms.pieces(strings))))
+                for each in lists:
+                    each.append(occurrence)
+                sizes[place] += size * len(lists)
+        self._finish()
+        return sizes
+
+    def __missing__(self, piece: str) -> list[int] | None:
+        first = self._once.pop(piece, None)
+        if first is None:
+            self._once[piece] = self._current
+            return None
+        words = tuple(self._words(piece))
+        occurrences: list[int] | None = None
+        if len(words) == 1:
+            occurrences = self._lists.setdefault(words[0], [])
+            occurrences.append(first)
+        elif words:
+            occurrences = [first]
+            self._of_several.append((words, occurrences))
+        if occurrences:
+            self._lengthen(first, 1)
+        self[piece] = occurrences
+        return occurrences
+
+    def _finish(self) -> None:
+        """Note the pieces that occurred once, and those of several words."""
+        for words, occurrences in self._of_several:
+            for occurrence in occurrences:
+                self._lengthen(occurrence, len(words) - 1)
+            for word in words:
+                self._lists.setdefault(word, []).extend(occurrences)
+        held = self.held
+        held.update(self._lists)
+        for piece, occurrence in self._once.items():
+            words = tuple(self._words(piece))
+            self._lengthen(occurrence, len(words))
+            for word in words:
+                noted = held.get(word)
+                if noted is None:
+                    held[word] = occurrence
+                elif isinstance(noted, list):
+                    noted.append(occurrence)
+                else:
+                    held[word] = [noted, occurrence]
+
+    def _lengthen(self, occurrence: int, words: int) -> None:
+        size = self._size_of[occurrence & _FIELD]
+        self._sizes[occurrence >> FIELD_BITS] += size * words
+
+
+def _listed(held: int | list[int]) -> list[int]:
+    return [held] if isinstance(held, int) else held
 
 
 def _rarity(count: int, holding: int) -> float:

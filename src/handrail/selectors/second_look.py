@@ -13,7 +13,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from itertools import pairwise
-from typing import Any, TypeAlias
+from typing import Any
 
 from msgspec import Struct
 
@@ -38,8 +38,22 @@ MOST_PAIRS = 4
 NAME_LENGTH = 0.48
 """What a tool loses for the words of its name, times the logarithm of their number and one."""
 
-Matching: TypeAlias = Sequence[tuple[str, Mapping[int, float]]]
-"""The words of a question that some tool has, each with the positions of these tools."""
+
+class Match(Struct, frozen=True):
+    """Something that a question says and some tool has.
+
+    Args:
+        said: The word; a word that the question says in another language comes under that language's.
+        names: The words of a tool that it may be, one of them as a rule.
+        worths: The positions of the tools that have one of them, with what it is worth there.
+        share: How much it counts beside a word of the question's own, which counts 1.
+    """
+
+    said: str
+    names: Sequence[str]
+    worths: Mapping[int, float]
+    rarity: float
+    share: float = 1.0
 
 
 class Name(Struct, frozen=True):
@@ -72,37 +86,40 @@ class SecondLook:
         self._texts: dict[int, str] = {}
 
     def gains(
-        self, places: Collection[int], asked: Sequence[str], matching: Matching
+        self, places: Collection[int], asked: Sequence[str], matching: Sequence[Match]
     ) -> Mapping[int, float]:
         """Return what the tools at these positions gain, less what they lose.
 
         Args:
             places: Of tools that have one of the words.
             asked: The question's words in their order.
-            matching: Those of them that some tool has, in a fixed order, for sums of floats depend on it.
+            matching: What some tool has of it, in a fixed order, for sums of floats depend on it.
         """
         names = {place: self._name(place) for place in places}
-        counts = dict.fromkeys(places, 0)
+        counts = dict.fromkeys(places, 0.0)
         rarities = dict.fromkeys(places, 0.0)
         said = dict.fromkeys(places, 0.0)
         total = 0.0
+        most = 0.0
         holders: dict[str, set[int]] = {}
-        for word, holding in matching:
-            rarity = self._postings.rarity(word)
-            total += rarity
-            holders[word] = counts.keys() & holding.keys()
-            for place in holders[word]:
-                counts[place] += 1
-                rarities[place] += rarity
-                if word in names[place].words:
+        for match in matching:
+            rarity = match.rarity
+            share = match.share
+            total += share * rarity
+            most += share
+            holders[match.said] = counts.keys() & match.worths.keys()
+            for place in holders[match.said]:
+                counts[place] += share
+                rarities[place] += share * rarity
+                if not names[place].words.isdisjoint(match.names):
                     said[place] += rarity
         pairs = self._count_pairs(asked, holders)
         gains = {}
         for place, name in names.items():
-            gain = HELD * counts[place] / len(matching)
+            gain = HELD * counts[place] / most
             gain += HELD_RARITY * rarities[place] / total
             if said[place]:
-                gain += NAME_SAID * said[place] / name.rarity
+                gain += NAME_SAID * min(said[place] / name.rarity, 1.0)
             gain += PAIR * min(pairs[place], MOST_PAIRS)
             gains[place] = gain - name.loss
         return gains

@@ -17,6 +17,9 @@ import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
+from operator import add
+
+from handrail.selectors.traditional import simplify
 
 MOST_CHARACTERS = 20_000
 """Of a text that are looked at: a question with a document in it still begins with the question."""
@@ -34,6 +37,10 @@ _PIECE = re.compile(
     rf"|{_ASCII.pattern}"
     rf"|[^\W\d_a-zA-Z{UNSPACED}]+"
 )
+# What most Chinese texts consist of. NFKC changes none of it but marks that end a word in either form.
+_FIRST_HAN = "\u4e00"
+_PLAIN = re.compile("[\x00-\x7f\u4e00-\u9fff，。、；：？！（）《》【】“”‘’—…]+")
+_PLAIN_PIECE = re.compile(rf"[\u4e00-\u9fff]+|{_ASCII.pattern}")
 _LATIN_ACCENTS = re.compile("[\u00c0-\u024f]+")
 
 
@@ -51,15 +58,32 @@ def words(text: str) -> list[str]:
         if text.isalpha() and text[1:].islower():
             return [stem(text)]
         return [stem(piece) for piece in _ASCII.findall(text)]
+    text = simplify(text)
+    if _PLAIN.fullmatch(text):
+        return _plain_words(text)
     text = _LATIN_ACCENTS.sub(_without_accents, unicodedata.normalize("NFKC", text))
     pieces: list[str] = []
     for match in _PIECE.finditer(text):
         piece = match[0]
         if match.lastgroup:
-            pieces += [piece[at : at + 2] for at in range(len(piece) - 1)] or [piece]
+            pieces += _pairs(piece)
         else:
             pieces.append(stem(piece))
     return pieces
+
+
+def _plain_words(text: str) -> list[str]:
+    pieces: list[str] = []
+    for piece in _PLAIN_PIECE.findall(text):
+        if piece < _FIRST_HAN:
+            pieces.append(stem(piece))
+        else:
+            pieces += _pairs(piece)
+    return pieces
+
+
+def _pairs(run: str) -> list[str]:
+    return list(map(add, run, run[1:])) or [run]
 
 
 # ASCII that is neither letter nor digit ends a word, whatever stands beside it.
@@ -111,7 +135,8 @@ def stem(word: str) -> str:
     ['city', 'search', 'book', 'plan', 'analysis', 'straße']
     """
     word = word.lower()
-    if len(word) <= 3 or word == "news" or not word.isascii():
+    # no other letter begins or ends an ending
+    if word[-1:] not in "sgde" or len(word) <= 3 or word == "news" or not word.isascii():
         return word
     word = _without_verb_ending(_without_plural(word))
     if word[-1] == "e" and len(word) > 3:
