@@ -237,7 +237,8 @@ class Claimed(Struct, frozen=True, gc=False):
 
     `repeated` marks an answer of the repeat guard (another key, the same act). `key` is then the key of the earlier
     write if that is DONE, or IN_DOUBT and can be claimed by this key to find out. `left_s` is the rest of a dead
-    owner's lease: until then its requests may still be under way.
+    owner's lease: until then its requests may still be under way. With BUSY it is that of an earlier owner of this
+    run, and 0 where another run has the write.
     """
 
     state: ClaimState
@@ -334,9 +335,15 @@ Verification: TypeAlias = Found | NotFound | Unknown
 
 
 class Wait(Struct, frozen=True):
-    """Let this much time pass before the next attempt."""
+    """Let this much time pass before the next attempt.
+
+    Attributes:
+        until: When the lease of an earlier process is over that the call waits for, on the run's clock; 0 for any
+            other wait. A run of workers need not wait for that in its worker.
+    """
 
     seconds: float
+    until: float = 0.0
 
 
 SettledState: TypeAlias = Literal["done", "failed", "in_doubt"]
@@ -362,7 +369,8 @@ class Settle(Struct, frozen=True, gc=False):
 class Renew(Struct, frozen=True):
     """Renew the lease of a write under way, and of its locks, for `lease_s` from now.
 
-    A lease that lasts longer is not shortened. No call yields this effect: a driver renews for as long as it lives.
+    A lease that lasts longer is not shortened, except by 0: then it is over, and the write is as its owner's death
+    would leave it. No call yields this effect: a driver renews for as long as it lives.
     """
 
     scope: str

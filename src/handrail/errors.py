@@ -15,6 +15,7 @@ an exception:
     ├── StoreUnavailable           a store did not answer; nothing was claimed
     ├── JournalMismatch            the journal of a run does not fit the code that resumes it
     ├── Fenced                     another process has taken a run over
+    ├── RunPostponed               a run of workers can go on only after some time
     └── ToolError                  raised by a tool's author: a failure that the tool anticipated
         ├── RunWaits               a run that a tool started waits for a person
         ├── FarFailure             another handrail, which the tool called, answered with a failure
@@ -194,6 +195,20 @@ class Fenced(HandrailError):
 
     The driver leaves the run without an error: the run continues elsewhere.
     """
+
+
+class RunPostponed(HandrailError):
+    """A run that a worker carries out must wait for the lease of an earlier process, and is left meanwhile.
+
+    The worker that catches it lets the run wait in the store.
+
+    Attributes:
+        wait_s: After how many seconds it can go on.
+    """
+
+    def __init__(self, reason: str, wait_s: float) -> None:
+        super().__init__(reason)
+        self.wait_s = wait_s
 
 
 class ToolError(HandrailError):

@@ -225,11 +225,17 @@ class SubmittedRunStore(RunStore, Protocol):
         """
         ...
 
-    def finish_segment(self, run_id: str, number: int) -> StoreAnswer[RunRecord | None]:
+    def finish_segment(
+        self, run_id: str, number: int, *, wait_s: float = 0.0, why: str = ""
+    ) -> StoreAnswer[RunRecord | None]:
         """Note that a worker is done with a segment; return the run as it stands.
 
         The next segment is enqueued if the run's questions were answered meanwhile, or if it was left unfinished. A run
         that is over is forgotten here; so is one that is gone.
+
+        Args:
+            wait_s: A run that was left unfinished waits so many seconds, then this segment is enqueued once more.
+            why: What it waits for, for people.
         """
         ...
 

@@ -25,6 +25,7 @@ pytest.importorskip("procrastinate")
 
 import psycopg
 
+from tests.dispatch.dying_worker import SCRIPT, TIMEOUT_S, die_in_write, make_pay
 from tests.stores.servers import started
 
 QUICK = Timing(poll_s=0.05, beat_s=0.2, dead_s=1.0, sweep_s=0.2, aside_s=0.2)
@@ -549,6 +550,152 @@ def test_a_run_is_resumed_at_the_epoch_that_was_read_only(client):
     with pytest.raises(Fenced):
         client.resume("r", anyway=True, epoch=6, model=model)
     assert client.resume("r", anyway=True, epoch=7, model=model).text == "Done."
+
+
+# -- waiting for the lease of a dead process --------------------------------------------------------------------------
+
+
+class Bank:
+    """A write that its worker died in, and what its far side says when it is asked."""
+
+    def __init__(self):
+        self.paid = []
+        self.asked = 0
+        self.happened = hr.NotFound()
+
+    def tools(self):
+        def pay(order: str) -> str:
+            self.paid.append(order)
+            return "paid"
+
+        def verify(arguments, context):
+            self.asked += 1
+            return self.happened
+
+        return [make_pay(pay, verify)]
+
+
+def submission(client, run_id):
+    return result_now(client.store.list_submitted([run_id]))[run_id]
+
+
+async def postponed(client, run_id):
+    async with asyncio.timeout(SOON_S):
+        while not submission(client, run_id).note:
+            await asyncio.sleep(0.02)
+
+
+def let_lease_end(client):
+    """Move everything that is stored of it back, as if the tool's time and what a lease has beyond had passed."""
+    passed_s = TIMEOUT_S + 60
+    moved = f"begun = begun - {passed_s}, lease_until = lease_until - {passed_s}"
+    rows(client, f"UPDATE effects SET {moved} RETURNING 1")
+    rows(client, f"UPDATE submitted SET swept = swept - {passed_s} RETURNING 1")
+
+
+def test_a_run_waits_in_the_store_for_the_lease_of_a_dead_worker(place, client):
+    client.submit("Go.", run_id="r")
+    bank = Bank()
+
+    async def go_on():
+        async with working(place, bank.tools(), *SCRIPT, concurrency=1) as worker:
+            await postponed(client, "r")
+            while worker.runs_here or waiting(client):
+                await asyncio.sleep(0.02)
+            assert (bank.asked, bank.paid) == (1, [])
+            # its place is free
+            client.submit("Go.", run_id="other")
+            worker._model = ScriptedModel(["Hello."])
+            assert (await result(client, "other")).text == "Hello."
+            worker._model = ScriptedModel(SCRIPT)
+            await worker._sweep()
+            told = submission(client, "r")
+            assert (told.deaths, told.segment, waiting(client)) == (1, 1, 0)
+            assert "UTC: an earlier process may still be carrying out pay" in told.note
+            assert result_now(client.store.load_run("r")).record.status == "queued"
+            let_lease_end(client)
+            await worker._sweep()
+            assert submission(client, "r").deaths == 1
+            return await result(client, "r")
+
+    die_in_write(place)
+    assert asyncio.run(go_on()).text == "Done."
+    assert (bank.asked, bank.paid) == (2, ["7"])
+
+
+def test_a_write_of_a_dead_worker_that_has_happened_is_not_waited_for(place, client):
+    client.submit("Go.", run_id="r")
+    bank = Bank()
+    bank.happened = hr.Found("paid before")
+
+    async def go_on():
+        async with working(place, bank.tools(), *SCRIPT):
+            return await result(client, "r")
+
+    die_in_write(place)
+    assert asyncio.run(go_on()).text == "Done."
+    assert (bank.asked, bank.paid) == (1, [])
+
+
+def test_the_lease_of_a_process_on_another_machine_is_waited_for_in_the_store(
+    place, client
+):
+    client.submit("Go.", run_id="r")
+    bank = Bank()
+
+    async def go_on():
+        async with working(place, bank.tools(), *SCRIPT) as worker:
+            await postponed(client, "r")
+            assert (bank.asked, bank.paid) == (0, [])
+            let_lease_end(client)
+            await worker._sweep()
+            return await result(client, "r")
+
+    die_in_write(place)
+    # nobody here can tell whether that one lives
+    rows(client, "UPDATE effects SET owner = 'elsewhere:1:' RETURNING 1")
+    assert asyncio.run(go_on()).text == "Done."
+    assert (bank.asked, bank.paid) == (1, ["7"])
+
+
+def test_a_run_that_waits_for_a_lease_can_be_cancelled(place, client):
+    client.submit("Go.", run_id="r")
+    bank = Bank()
+
+    async def cancel():
+        async with working(place, bank.tools(), *SCRIPT):
+            await postponed(client, "r")
+            admin.cancel(client.store, "r", by="anna")
+            return await result(client, "r")
+
+    die_in_write(place)
+    assert asyncio.run(cancel()).status == "cancelled"
+    assert bank.paid == []
+
+
+def test_without_workers_a_lease_is_waited_for_where_the_run_is(place, client):
+    client.submit("Go.", run_id="r")
+    bank = Bank()
+
+    async def resume():
+        store = opener(place)()
+        async with hr.Runtime(bank.tools(), store=store) as runtime:
+            model = ScriptedModel(SCRIPT)
+            resuming = asyncio.create_task(
+                runtime.resume("r", anyway=True, model=model)
+            )
+            while not bank.asked:
+                await asyncio.sleep(0.02)
+            assert not submission(client, "r").note
+            assert result_now(client.store.load_run("r")).record.status == "running"
+            runtime.cancel("r")
+            run = await resuming
+            store.close()
+            return run
+
+    die_in_write(place)
+    assert asyncio.run(resume()).status == "cancelled"
+    assert bank.paid == []
 
 
 @pytest.mark.parametrize("name", ["a b", "日本 ✓", "r.1.0", "a'; DROP--"])

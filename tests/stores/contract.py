@@ -525,6 +525,28 @@ class StoreContract:
         )
         assert now(store.claim(replace(first, epoch=2))).state is state
 
+    def test_who_takes_a_run_over_learns_how_long_the_lease_of_its_earlier_owner_lasts(
+        self, store
+    ):
+        first = replace(A_REFUND, replay="verify", epoch=1)
+        now(store.claim(first))
+        assert 0 < now(store.claim(replace(first, epoch=2))).left_s <= first.lease_s
+        # of a living process nobody knows when it ends
+        other = replace(first, run_id="other", guard=False, epoch=9)
+        assert now(store.claim(other)).left_s == 0.0
+
+    def test_a_lease_that_is_given_up_is_over_and_the_write_as_its_owner_s_death_leaves_it(
+        self, store
+    ):
+        first = replace(A_REFUND, replay="verify")
+        fence = now(store.claim(first)).fence
+        assert not now(store.renew(Renew("refund", "refund:881", fence + 1, 0.0)))
+        assert now(store.claim(first)).state is ClaimState.BUSY
+        assert now(store.renew(Renew("refund", "refund:881", fence, 0.0)))
+        while (claimed := now(store.claim(first))).state is ClaimState.BUSY:
+            pass  # within the same tick of the store's clock
+        assert (claimed.state, claimed.left_s) == (ClaimState.CHECK, 0.0)
+
     # -- the ledger, for people ---------------------------------------------------------------------------------------
 
     def test_people_see_the_newest_writes_first(self, store):

@@ -108,11 +108,15 @@ def wait_before(
 
 
 def wait(
-    seconds: float, call: Admitted
+    seconds: float, call: Admitted, until: float = 0.0
 ) -> Generator[Effect[Admitted], Any, Failure | None]:
-    """Let time pass before the next attempt; return why there is none if the run is cancelled meanwhile."""
+    """Let time pass before the next attempt; return why there is none if the run is cancelled meanwhile.
+
+    Args:
+        until: See `effects.Wait`.
+    """
     try:
-        yield Wait(seconds)
+        yield Wait(seconds, until)
     except (StoreUnavailable, CallCancelled):
         return Failure(
             Code.CANCELLED,

@@ -370,7 +370,8 @@ def _ask_again(
             most_s = max(most_s, LONGEST_LEASE_S)
         if settings.now() + wait_s >= min(began + most_s, settings.deadline.at):
             return claimed
-        yield Wait(wait_s)
+        until = settings.now() + claimed.left_s if claimed.left_s else 0.0
+        yield Wait(wait_s, until)
         wait_s = min(wait_s * 2, _LONGEST_LOOK_S)
         answer: Claimed | None = yield question
         if answer is None or answer.state not in _PASSING:
@@ -533,9 +534,10 @@ def _verify_later(
     call: Admitted, settings: RunSettings, early_s: float
 ) -> Generator[Effect[Admitted], Any, Verification]:
     """Verify once nothing can arrive any more; `Unknown` where the run ends before that."""
-    if settings.now() + early_s >= settings.deadline.at:
+    until = settings.now() + early_s
+    if until >= settings.deadline.at:
         return Unknown()
-    cancellation = yield from wait(early_s, call)
+    cancellation = yield from wait(early_s, call, until)
     if cancellation is not None:
         return Unknown()
     return (yield from _verify(call))

@@ -36,6 +36,7 @@ from handrail.errors import (
     ConfigError,
     Fenced,
     JournalMismatch,
+    RunPostponed,
     RunUnderWay,
     SetupError,
     StoreUnavailable,
@@ -238,6 +239,8 @@ class Worker:
         self._under_way[segment.run_id] = segment
         try:
             run = await self._resume(taken, running)
+        except RunPostponed as error:
+            return await self._postpone(segment, error)
         finally:
             self._under_way.pop(segment.run_id, None)
         if run.status == "moved":
@@ -293,6 +296,17 @@ class Worker:
             if not resuming.done():
                 resuming.cancel()
                 await asyncio.wait([resuming])
+
+    async def _postpone(self, segment: Segment, error: RunPostponed) -> str:
+        """Let a run wait in the store for the lease of an earlier process, so that its place here is free."""
+        after = await wait_for(
+            self._store.finish_segment(
+                segment.run_id, segment.number, wait_s=error.wait_s, why=str(error)
+            )
+        )
+        if after is not None and after.status == "running":
+            raise HandBack(f"it must wait, and that could not be recorded: {error}")
+        return f"waits {error.wait_s:.0f} s: {error}"
 
     async def _poison(self, record: RunRecord, segment: Segment) -> str:
         """End a run in which too many workers have died, until a person has looked at it."""

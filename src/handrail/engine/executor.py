@@ -61,7 +61,14 @@ from handrail.engine.engine import Engine, current_engine
 from handrail.engine.leases import BEAT_S, Lease
 from handrail.engine.nested_runs import Nested, hold_while
 from handrail.engine.scheduler import AsyncWork, Handle, Scheduler
-from handrail.errors import Code, Failure, HeldBack, NoEffect, StoreUnavailable
+from handrail.errors import (
+    Code,
+    Failure,
+    HeldBack,
+    NoEffect,
+    RunPostponed,
+    StoreUnavailable,
+)
 from handrail.events import (
     ApprovalAsked,
     ApprovalGiven,
@@ -79,6 +86,8 @@ from handrail.workers.threads import ThreadTask
 
 # A store that answers later than this does not answer. Its own time limits are shorter, so they come first.
 STORE_S = 60.0
+SHORTEST_POSTPONED_S = 5.0
+"""A shorter wait is waited for in the worker: it would take about as long until a worker finds the run again."""
 
 
 class PendingEffect(Struct, eq=False):
@@ -180,6 +189,8 @@ class BatchExecutor:
             self.fail(error)
         finally:
             self.is_running = False
+        if self.active.is_postponed and not self.over:
+            self.postpone_idle()
         if self.over:
             self.leave()
         elif self.leases and self.beat is None and self.engine.leases is not None:
@@ -187,6 +198,22 @@ class BatchExecutor:
             self.beat = self.scheduler.call_later(
                 BEAT_S, self.renew_leases, self.engine.leases
             )
+
+    def postpone_idle(self) -> None:
+        """Leave the run to a later segment if its calls do nothing but wait for the leases of earlier processes."""
+        store = self.engine.leases
+        if store is None or self.attempts.under_way or not self.waits:
+            return
+        until = min(_lease_ends(pending.effect) for pending in self.waits.values())
+        wait_s = until - self.engine.now()
+        if wait_s < SHORTEST_POSTPONED_S:
+            return
+        names = sorted({state.call.name[:100] for state in self.waits})
+        for state in self.waits:
+            if state in self.leases:
+                self.leases[state].give_up(store)
+        reason = f"an earlier process may still be carrying out {', '.join(names)}"
+        self.fail(RunPostponed(reason, wait_s))
 
     def leave(self) -> None:
         """Every call has its result: cancel what would still ring, and report it."""
@@ -1073,6 +1100,11 @@ def _decide(
             isolation=levels.SEARCH.found,
         )
     )
+
+
+def _lease_ends(effect: Effect[Admitted]) -> float:
+    """Return when the lease is over that a call waits for, on the run's clock; 0 if it waits for anything else."""
+    return effect.until if isinstance(effect, Wait) else 0.0
 
 
 def _follow(answer: ThreadFuture[bool]) -> ThreadFuture[bool]:

@@ -69,6 +69,25 @@ class Lease:
         else:
             self._renewed(at, answer)
 
+    def give_up(self, store: LeaseStore) -> None:
+        """Leave the write as the death of this process would: nothing of it is under way here."""
+        claim = self.claim
+        if not self.claimed.state.is_taken:
+            return
+        renew = Renew(claim.scope, claim.key, self.claimed.fence, 0.0, claim.locks)
+        try:
+            answer = store.renew(renew)
+        except Exception as error:
+            # whoever comes next waits until the lease is over
+            self._failed(error)
+            return
+        if isinstance(answer, Future):
+            answer.add_done_callback(self._given_up)
+
+    def _given_up(self, done: Future[bool]) -> None:
+        if (error := done.exception()) is not None:
+            self._failed(error)
+
     def _answered(self, at: float, done: Future[bool]) -> None:
         """The store has answered, in its own thread. Where it could not, it is asked again at the next beat."""
         if (error := done.exception()) is not None:
@@ -82,6 +101,6 @@ class Lease:
 
     def _failed(self, error: BaseException) -> None:
         logs.log_exception(
-            f"the lease of {self.name!r} in run {self.claim.run_id} could not be renewed",
+            f"the lease of {self.name!r} in run {self.claim.run_id} could not be changed",
             error,
         )

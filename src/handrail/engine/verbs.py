@@ -51,7 +51,7 @@ from handrail.engine.resume import (
     take_over,
 )
 from handrail.engine.user_code import parse_approval
-from handrail.errors import ConfigError, Fenced, Json, RunUnderWay
+from handrail.errors import ConfigError, Fenced, Json, RunPostponed, RunUnderWay
 from handrail.journal.rounds import next_turn, question_step
 from handrail.messages import Finish, Message, Options, Turn, conversation_of
 from handrail.ports import Approver, Model, Observer, Selector
@@ -481,6 +481,7 @@ def resume(
             raise error
         check_left(stored.record)
     active, asked, model = open_stored_run(engine, stored, output=output, **options)
+    active.is_postponed = epoch is not None
     engine.open_conversation(active, asked.messages, asked.output, model)
     record = take_over(engine, active, stored, new_output=output is not None)
     if record is not None and epoch is not None:
@@ -589,6 +590,8 @@ def _ending_by_error(error: BaseException) -> Ending:
         return Ending("cancelled", "the task that ran it was cancelled")
     if isinstance(error, KeyboardInterrupt):
         return Ending("cancelled", "interrupted")
+    if isinstance(error, RunPostponed):
+        return Ending("waiting", str(error))
     return Ending("failed", "an error in the set-up")
 
 

@@ -148,11 +148,12 @@ class Ledger:
         return True
 
     def renew(self, renew: Renew, now: float) -> bool:
-        """Extend the lease of a claim; False when the write has ended, or the claim has a newer owner."""
+        """Extend the lease of a claim, or end it; False when the write has ended, or the claim has a newer owner."""
         row = self.rows.get((renew.scope, renew.key))
         if row is None or row.fence != renew.fence or row.state != "claimed":
             return False
-        row.lease_until = max(row.lease_until, now + renew.lease_s)
+        until = now + renew.lease_s
+        row.lease_until = max(row.lease_until, until) if renew.lease_s else now
         row.changed = True
         return True
 
@@ -270,14 +271,12 @@ def _answer_open(row: Row, claim: Claim, now: float) -> Claimed | None:
     """Answer a claim of a write without an end, by its lease and replay class; None if the caller may go on with it."""
     # A process that has taken a run over need not wait for the leases of the earlier owner, which is dead or fenced.
     # Class `verify` waits all the same: an old request may still be under way.
-    is_own_run = (
-        row.run_id == claim.run_id
-        and row.epoch < claim.epoch
-        and row.replay != "verify"
-    )
-    is_leased = not is_own_run and row.is_leased(now)
+    is_own_run = row.run_id == claim.run_id and row.epoch < claim.epoch
+    waits = not is_own_run or row.replay == "verify"
+    is_leased = waits and row.is_leased(now)
     if row.state == "claimed" and is_leased:
-        return Claimed(ClaimState.BUSY)
+        left_s = row.lease_until - now if is_own_run else 0.0
+        return Claimed(ClaimState.BUSY, left_s=left_s)
     # After `key_ttl_s` the service has forgotten the key, and would take a second request for a new act.
     is_key_forgotten = row.replay == "key" and now > row.begun + claim.key_ttl_s
     # While the old lease lasts an old request may still be under way, and `verify` would miss it.

@@ -8,6 +8,8 @@ Rule 2: whoever may enqueue a segment holds the run's row first. So an answer th
         is found by one of the two, and never by neither.
 Rule 3: a segment goes to the kind of dispatcher that the run was submitted with, whichever process enqueues it. If that
         kind is not installed there, the next sweep of a worker enqueues it: no person's decision fails for that.
+Rule 4: a run that must wait for a lease has no segment meanwhile. A sweep enqueues the same one again, so the deaths
+        that came before still count, and none can come while nobody has it.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from datetime import UTC, datetime
 from typing import Any
 
 from msgspec.structs import replace
@@ -104,7 +107,9 @@ class SubmittedRuns(SharedLimitRows):
 
         return self._submit(take)
 
-    def finish_segment(self, run_id: str, number: int) -> Future[RunRecord | None]:
+    def finish_segment(
+        self, run_id: str, number: int, *, wait_s: float = 0.0, why: str = ""
+    ) -> Future[RunRecord | None]:
         """See `ports.SubmittedRunStore.finish_segment`."""
         run_id = encode_name(run_id)
 
@@ -121,6 +126,10 @@ class SubmittedRuns(SharedLimitRows):
                     self._go_on(database, run_id, now)
                 else:
                     _set_wake_up(database, run_id)
+            elif stored.record.status == "queued" and wait_s:
+                note = f"waits until {_describe_time(now + wait_s)}: {why}"
+                next_look = now + wait_s - STALE_S
+                database.run(_SQL["postpone"], (next_look, encode_json(note), run_id))
             elif stored.record.status == "queued":
                 self._enqueue_next(database, run_id, now)
             return stored.record
@@ -232,6 +241,15 @@ class SubmittedRuns(SharedLimitRows):
         except ConfigError:  # the kind is not installed here
             database.run(_SQL["soon"], (run_id,))
             return False
+
+
+def _describe_time(at: float) -> str:
+    """Return a Unix time for people.
+
+    >>> _describe_time(1795820400.0)
+    '2026-11-27 23:00:00 UTC'
+    """
+    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _set_wake_up(database: Database, run_id: str) -> None:

@@ -23,6 +23,9 @@ UPDATE runs SET status = 'queued', updated = ? WHERE run_id = ? AND status = 'wa
 UPDATE submitted SET segment = segment + 1, deaths = 0, woken = 0, wake_at = NULL, swept = ? WHERE run_id = ?
 RETURNING run_id, segment, dispatcher, queue, priority
 
+-- postpone: The sweep that comes after some time enqueues the same segment again.
+UPDATE submitted SET swept = ?, note = ? WHERE run_id = ? RETURNING run_id
+
 -- move: The run's segments go to another kind of dispatcher.
 UPDATE submitted SET dispatcher = ? WHERE run_id = ? RETURNING run_id
 
