@@ -577,6 +577,26 @@ def test_a_class_declares_values_and_works_nothing_out():
             def run(self, city: str) -> str: ...
 
 
+class Hasty:
+    timeout_s = -1
+
+
+class Mixed(Hasty, BaseTool):
+    def run(self, city: str) -> str:
+        """Say a city."""
+        return city
+
+
+class Inherited(Mixed):
+    name = "inherited"
+
+
+@pytest.mark.parametrize("kind", [Mixed, Inherited])
+def test_what_a_class_inherits_from_a_mixin_is_checked(kind):
+    with pytest.raises(ToolDefinitionError, match="`timeout_s` is a number of seconds"):
+        kind()
+
+
 @pytest.mark.parametrize(("declared", "setting"), [
     ({"resource": "w:{town}"}, "resource"),                 # would never lock anything
     ({"key": "w:{city}:{town}", "effect": "write"}, "key"),

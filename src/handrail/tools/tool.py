@@ -349,9 +349,11 @@ class BaseTool:
         Raises:
             ToolDefinitionError: The declaration contradicts itself.
         """
+        if self._declaration.frozen:
+            return
         self.validate_declaration()
         self._note_declaration(frozen=True)
-        if self.then is not None and not self.then.tool._declaration.frozen:
+        if self.then is not None:
             self.then.tool.freeze()
 
     def replace(self, **settings: Unpack[ToolSettings]) -> Self:
@@ -435,8 +437,11 @@ class BaseTool:
         Raises:
             ToolDefinitionError: One does not.
         """
-        if any(getattr(self, setting) for setting in _NAMING):
+        if self._may_name_parameters():
             getattr(self, "_names_checked")  # noqa: B009  # computed once, here
+
+    def _may_name_parameters(self) -> bool:
+        return any(getattr(self, setting) for setting in _NAMING)
 
     @cached_property
     def _names_checked(self) -> bool:
@@ -496,6 +501,8 @@ class BaseTool:
             raise ToolDefinitionError(f"Tool {self.name!r}: {fault}")
 
     def _find_unknown_name(self, described: Mapping[str, Json]) -> str:
+        if not self._may_name_parameters():
+            return ""
         return declaration.find_unknown_name(
             self._settings(),
             described,
@@ -509,11 +516,17 @@ class BaseTool:
         return self.then.names - {"result"}
 
     def _settings(self) -> dict[str, Any]:
-        return {
-            each: getattr(self, each)
-            for each in self._DECLARABLE
-            if each != "description"
-        }
+        """Return every setting but the description, with what it is."""
+        return _USUAL | {each: getattr(self, each) for each in self._own_settings()}
+
+    def _own_settings(self) -> frozenset[str]:
+        """Return the names of the settings that the tool or its class has of its own, without the description."""
+        own = _SETTINGS.intersection(vars(self))
+        for kind in type(self).__mro__:
+            if kind is BaseTool:
+                break
+            own |= _SETTINGS.intersection(vars(kind))
+        return own
 
     # ------------------------------------------------------------------ what a class of tools may do around its calls
 
@@ -1053,6 +1066,7 @@ _USUAL = {
 """What each setting is where nobody declares it."""
 
 BaseTool._DECLARABLE = frozenset(BaseTool.__annotations__) - {"run"} - _INTERNAL
+_SETTINGS = BaseTool._DECLARABLE - {"description"}
 
 _DECLARED = (frozenset(BaseTool.__annotations__) | vars(BaseTool).keys()) - _INTERNAL
 """What no longer changes once a set has a tool. A class of yours keeps other things in its instances."""
