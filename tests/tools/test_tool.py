@@ -558,6 +558,8 @@ def test_what_a_call_reads_of_its_tool_is_what_the_tool_says(declared):
     traits = asdict(tool.call_traits)
     assert traits.pop("has_resource") is bool(tool.resource)
     assert traits.pop("may_need_approval") is bool(tool.approve)
+    assert traits.pop("is_rated") is (tool.rate_limit is not None)
+    assert traits.pop("defaults") == tool.signature.defaults
     assert traits.pop("injects") is bool(tool.injected_parameters)
     assert traits.pop("is_isolated") is (tool.isolation != "none")
     assert traits == {name: getattr(tool, name) for name in traits}

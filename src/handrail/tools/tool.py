@@ -95,6 +95,10 @@ class CallTraits(Struct, frozen=True):
     """
 
     name: str
+    version: str
+    plain_check: Fits | None
+    defaults: dict[str, Any]
+    """What a flat object that fits leaves out, where it goes to the tool `as_written`."""
     writes: bool
     only_reads: bool
     has_resource: bool
@@ -117,6 +121,10 @@ class CallTraits(Struct, frozen=True):
     deferred: bool
     poll: bool
     replay_class: ReplayClass
+    repeatable: bool
+    repeat_window_s: float
+    key_ttl_s: float
+    is_rated: bool
 
 
 class _Declaration(Struct, frozen=True):
@@ -573,6 +581,9 @@ class BaseTool:
         """What every call reads of it."""
         return CallTraits(
             name=self.name,
+            version=self.version,
+            plain_check=self.plain_check,
+            defaults=self.signature.defaults if self.as_written else {},
             writes=self.writes,
             only_reads=self.only_reads,
             has_resource=bool(self.resource),
@@ -595,6 +606,10 @@ class BaseTool:
             deferred=self.deferred,
             poll=self.poll,
             replay_class=self.replay_class,
+            repeatable=self.repeatable,
+            repeat_window_s=self.repeat_window_s,
+            key_ttl_s=self.key_ttl_s,
+            is_rated=self.rate_limit is not None,
         )
 
     @cached_property
