@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
+from types import ModuleType
 from typing import Any, Generic, Self, TypeVar, overload
 
 T = TypeVar("T")
@@ -33,13 +34,16 @@ def module(name: str) -> Any:
 
 
 class _Late:
-    __slots__ = ("_name",)
+    __slots__ = ("_module", "_name")
 
     def __init__(self, name: str) -> None:
         self._name = name
+        self._module: ModuleType | None = None
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(import_module(self._name), name)
+        if self._module is None:
+            self._module = import_module(self._name)
+        return getattr(self._module, name)
 
     def __repr__(self) -> str:
         return f"<late module {self._name!r}>"

@@ -515,7 +515,9 @@ def test_records_of_harmless_reads_alone_may_wait():
 
     def admitted(call, tool, **more):
         verdict = Verdict(Decision.ALLOW, "low", "within the policy")
-        return Admitted(call, tool, {"order": "7"}, {}, verdict, **more)
+        return Admitted(
+            call, tool, tool.call_traits, {"order": "7"}, {}, verdict, **more
+        )
 
     trail.note_admission(admitted(CALL, read), None)
     trail.note_admission(admitted(other, read), None)

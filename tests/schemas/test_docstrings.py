@@ -1,3 +1,5 @@
+import inspect
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -280,10 +282,35 @@ item_lines = st.one_of(
 )
 
 
+def read_by_parser(text):
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(docstrings, "_is_clean", lambda text: False)
+        patched.setattr(docstrings, "_read_plain_docstring", lambda text: None)
+        patched.setattr(docstrings, "_parse_plain_sections", lambda sections: None)
+        return read_docstring(text)
+
+
 @given(st.lists(item_lines, max_size=5))
 def test_plain_sections_are_read_as_the_parser_reads_them(lines):
     text = "\n".join(["Do it.", "", "Args:", *lines])
-    quickly = read_docstring(text)
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(docstrings, "_parse_plain_sections", lambda sections: None)
-        assert read_docstring(text) == quickly
+    assert read_docstring(text) == read_by_parser(text)
+
+
+prose_lines = st.sampled_from(
+    ["", "Do it. Then more.", "  indented", "\ttabbed", "    x: one", "Args:", "参数：", " Args:", "Args", "-----",
+     "Parameters", ":param x: one", "x: y", "Returns: text", "Note:", "one\rtwo", "one\u2028Args:", "one\x0c"]
+)  # fmt: skip
+
+
+@given(st.lists(prose_lines, max_size=4), st.lists(item_lines, max_size=4))
+def test_plain_docstrings_are_read_as_the_parser_reads_them(prose, items):
+    text = "\n".join([*prose, "Args:", *items])
+    assert read_docstring(text) == read_by_parser(text)
+    text = "\n".join(prose)
+    assert read_docstring(text) == read_by_parser(text)
+
+
+@given(st.text("ab \n\t\r.:-\u2028", max_size=30))
+def test_a_text_that_counts_as_clean_is(text):
+    if text and docstrings._is_clean(text):
+        assert inspect.cleandoc(text) == text

@@ -81,7 +81,7 @@ def test_plain_hints_are_described_as_pydantic_describes_them(parameters):
 @pytest.mark.parametrize("hint", [
     str, int, float, bool, list[str], dict[str, int], Literal["a", "b"], Literal["a"],
     Optional[int], Optional[list[str]], Union[str, int], Union[int, float], Optional[Literal["a"]],
-    dict[str, list[int | None]] | str,
+    dict[str, list[int | None]] | str, Union[str, None, int], Union[None, str],
 ])  # fmt: skip
 @pytest.mark.parametrize("default", [NONE, None, "a", 2])
 def test_these_take_the_short_way(hint, default):

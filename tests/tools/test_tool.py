@@ -558,6 +558,8 @@ def test_what_a_call_reads_of_its_tool_is_what_the_tool_says(declared):
     traits = asdict(tool.call_traits)
     assert traits.pop("has_resource") is bool(tool.resource)
     assert traits.pop("may_need_approval") is bool(tool.approve)
+    assert traits.pop("is_rated") is (tool.rate_limit is not None)
+    assert traits.pop("defaults") == tool.signature.defaults
     assert traits.pop("injects") is bool(tool.injected_parameters)
     assert traits.pop("is_isolated") is (tool.isolation != "none")
     assert traits == {name: getattr(tool, name) for name in traits}
@@ -575,6 +577,26 @@ def test_a_class_declares_values_and_works_nothing_out():
             def effect(self): ...
 
             def run(self, city: str) -> str: ...
+
+
+class Hasty:
+    timeout_s = -1
+
+
+class Mixed(Hasty, BaseTool):
+    def run(self, city: str) -> str:
+        """Say a city."""
+        return city
+
+
+class Inherited(Mixed):
+    name = "inherited"
+
+
+@pytest.mark.parametrize("kind", [Mixed, Inherited])
+def test_what_a_class_inherits_from_a_mixin_is_checked(kind):
+    with pytest.raises(ToolDefinitionError, match="`timeout_s` is a number of seconds"):
+        kind()
 
 
 @pytest.mark.parametrize(("declared", "setting"), [

@@ -41,7 +41,7 @@ from handrail.sandboxes.levels import IsolationLevels
 from handrail.schemas.violations import count_values
 from handrail.tools import keys
 from handrail.tools.declaration import SettingError
-from handrail.tools.tool import BaseTool
+from handrail.tools.tool import BaseTool, CallTraits
 from handrail.tools.toolset import Toolset
 
 _LONGEST_CHARACTER = 4
@@ -73,6 +73,8 @@ class Admitted(Struct, frozen=True):
 
     call: ToolCall
     tool: BaseTool
+    traits: CallTraits
+    """The `call_traits` of the tool: the steps of a call read them so often that looking them up each time counts."""
     arguments: Mapping[str, Json]
     bound: Mapping[str, Any]
     verdict: Verdict
@@ -302,7 +304,8 @@ def _check(
     return Admitted(
         parsed.call,
         tool,
-        arguments,
+        tool.call_traits,
+        arguments=arguments,
         bound=bound,
         verdict=verdict,
         repairs=repairs,

@@ -67,7 +67,7 @@ def start_attempt(
     """Return the effect that starts a tool for the n-th time, with the rest of its time."""
     # The first attempt gets exactly the declared time, not that less a microsecond: calls that start together then have
     # one and the same time, and a driver needs one timer for them.
-    traits = call.tool.call_traits
+    traits = call.traits
     left_s = settings.deadline.at - began
     if traits.timeout_s < left_s:
         left_s = traits.timeout_s

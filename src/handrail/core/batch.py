@@ -192,7 +192,7 @@ class Batch:
             if may_be_quick:
                 admitted = self._admit_quickly(state, by_name)
                 if admitted is not None:
-                    if admitted.tool.call_traits.has_resource:
+                    if admitted.traits.has_resource:
                         held.append((state, admitted))
                     else:
                         self._start_quickly(state, admitted)
@@ -252,7 +252,7 @@ class Batch:
 
     def _start_quickly(self, state: CallState, admitted: Admitted) -> None:
         """Count a call that was admitted quickly, and start it."""
-        traits = admitted.tool.call_traits
+        traits = admitted.traits
         failure = budgets.spend_call(self._budget, self._spent, traits.name)
         if failure is not None:
             self._end(state, refuse_call(state.call, failure))
@@ -446,7 +446,7 @@ class Batch:
 
     def _start_checked(self, state: CallState, admitted: Admitted) -> None:
         """Start a call, with a question where nobody trusted has named what it reaches."""
-        if admitted.tool.call_traits.sends and self._trust is not None:
+        if admitted.traits.sends and self._trust is not None:
             admitted = self._check_provenance(state, admitted, self._trust)
         if is_plain(admitted):
             self._start_plain(state, admitted)
@@ -519,7 +519,7 @@ class Batch:
 
     def _start(self, state: CallState, admitted: Admitted) -> None:
         """Start the execution of a call that was admitted."""
-        traits = admitted.tool.call_traits
+        traits = admitted.traits
         if admitted.verdict.decision is Decision.ASK or traits.may_ask_later:
             place = state.name or keys.default_key(
                 self._settings.run_id, self._turn, state.place

@@ -93,12 +93,12 @@ def execute(
             if isinstance(approved, Failure):
                 return _refuse(call, approved)
             call = approved
-        if claimed is None and (call.resources or call.tool.rate_limit):
+        if claimed is None and (call.resources or call.traits.is_rated):
             # After the approval, so that nothing is held while somebody sleeps.
             failure = yield from reserve(call)
             if failure is not None:
                 return _refuse(call, failure)
-        if call.tool.call_traits.deferred:
+        if call.traits.deferred:
             outcome = yield from _defer(call, settings, claimed, began)
         else:
             outcome = yield from _run(call, settings, claimed, began)
@@ -114,7 +114,7 @@ def _run(
     call: Admitted, settings: RunSettings, claimed: Claimed | None, began: float | None
 ) -> Generator[Effect[Admitted], Any, CallOutcome]:
     """Return what runs the tool of a call."""
-    if call.tool.call_traits.writes:
+    if call.traits.writes:
         return perform_write(call, settings, claimed)
     return _read(call, settings, began)
 

@@ -113,11 +113,12 @@ def detect_loops(detector: LoopDetector, batch: Batch) -> tuple[list[ToolResult]
             results[state.index] = replace(result, ends_run=reason)
             continue
         arguments: Any = call.arguments
-        if state.admitted is not None:
-            if state.admitted.tool.call_traits.poll:
+        admitted = state.admitted
+        if admitted is not None:
+            if admitted.traits.poll:
                 continue
-            arguments = state.admitted.arguments
-        step = (_information(result), call.name, arguments, _may_change(result))
+            arguments = admitted.arguments
+        step = _make_step(result, call.name, arguments)
         if detector.record_if_new(step) or _is_repeated_in_turn(state, batch):
             continue
         rounds = detector.count_rounds(step)
@@ -136,12 +137,15 @@ def _describe_circle(name: str, rounds: int) -> str:
     )
 
 
-def _may_change(result: ToolResult) -> bool:
-    """Whether the same call may give another result later, though nothing else is done meanwhile."""
+def _make_step(result: ToolResult, name: str, arguments: Any) -> Step:
     failure = result.failure
-    return failure is not None and (
-        failure.retryable or failure.code in _DECIDED_BY_PEOPLE
-    )
+    if failure is None:
+        return _describe_success(result), name, arguments, False
+    # The reference of an internal error is new each time; its code is not.
+    is_internal = failure.code == Code.INTERNAL_ERROR
+    information = failure.code if is_internal else result.text
+    may_change = failure.retryable or failure.code in _DECIDED_BY_PEOPLE
+    return information, name, arguments, may_change
 
 
 def _is_repeated_in_turn(state: CallState, batch: Batch) -> bool:
@@ -154,13 +158,8 @@ def _is_repeated_in_turn(state: CallState, batch: Batch) -> bool:
     )
 
 
-def _information(result: ToolResult) -> str:
+def _describe_success(result: ToolResult) -> str:
     """Return what a result says, without notes that count how often it was returned."""
-    if result.failure is not None:
-        # The reference of an internal error is new each time; its code is not.
-        if result.failure.code == Code.INTERNAL_ERROR:
-            return result.failure.code
-        return result.text
     if not (result.note or result.media):
         return result.text
     text = as_text(result.value) if result.note else result.text

@@ -28,12 +28,12 @@ from handrail.tools import materialize
 
 def is_plain(call: Admitted) -> bool:
     """Whether a call is a read that asks nobody and touches nothing shared: its execution begins with `Invoke`."""
-    tool = call.tool
+    traits = call.traits
     return not (
-        tool.writes
+        traits.writes
         or call.resources
-        or tool.rate_limit
-        or tool.deferred
+        or traits.is_rated
+        or traits.deferred
         or call.verdict.decision is Decision.ASK
     )
 
@@ -44,7 +44,7 @@ def take_last_step(
     """Return the result of a plain call whose first attempt returned, or None when its execution has more to do."""
     if call.repairs or call.note or outcome.size > materialize.LONG_BYTES:
         return None
-    traits = call.tool.call_traits
+    traits = call.traits
     value = outcome.value
     most_bytes = traits.result_bytes or settings.result_bytes
     text = results.encode_if_it_fits(value, most_bytes)
@@ -66,7 +66,7 @@ def shape_plainly(outcome: CallOutcome, settings: RunSettings) -> ToolResult | N
         return None
     if not (outcome.plain or materialize.is_plain(value, type(value))):
         return None
-    traits = call.tool.call_traits
+    traits = call.traits
     most_bytes = traits.result_bytes or settings.result_bytes
     text = results.encode_if_it_fits(value, most_bytes)
     if not _may_be_shown(text, settings):

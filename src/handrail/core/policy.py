@@ -173,7 +173,7 @@ class Policy(Struct, frozen=True):
 
     def sees(self, tool: BaseTool) -> bool:
         """Whether this tool is shown to the model."""
-        return tool.call_traits.required_permission in COVERED[self.max_permission]
+        return tool.required_permission in COVERED[self.max_permission]
 
     def judge(self, tool: BaseTool, arguments: Mapping[str, Json]) -> Verdict:
         """Decide about one call with validated arguments."""

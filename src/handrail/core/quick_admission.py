@@ -30,10 +30,10 @@ def admit_quickly(
     Args:
         default_key: The key of a write whose tool declares none, which no write is admitted without.
     """
-    fits = tool.plain_check
+    traits = tool.call_traits
+    fits = traits.plain_check
     if fits is None or policy.__class__ is not Policy or call.program:
         return None
-    traits = tool.call_traits
     if traits.writes:
         if not default_key:
             return None
@@ -44,7 +44,7 @@ def admit_quickly(
         if arguments is None or not fits(arguments):
             return None
         bound = (
-            tool.signature.defaults | arguments
+            traits.defaults | arguments
             if traits.as_written
             else tool.bind(arguments)
         )
@@ -63,5 +63,12 @@ def admit_quickly(
         # what JSON cannot hold, or the author's own validator: `admit` says what it is
         return None
     return Admitted(
-        call, tool, arguments, bound, verdict, key=default_key, resources=resources
+        call,
+        tool,
+        traits,
+        arguments,
+        bound,
+        verdict,
+        key=default_key,
+        resources=resources,
     )

@@ -62,7 +62,7 @@ from handrail.effects import (
 )
 from handrail.errors import Code, Failure, StoreUnavailable, TooLarge
 from handrail.tools import keys
-from handrail.tools.tool import BaseTool
+from handrail.tools.tool import BaseTool, CallTraits
 
 LEASE_BEYOND_TIMEOUT_S = 30.0
 LONGEST_LEASE_S = 90.0
@@ -220,22 +220,21 @@ def _repeat_key(call: Admitted, claimed: Claimed) -> str:
 
 def claim_for(call: Admitted, settings: RunSettings) -> Claim:
     """Return the claim of a write: its name in the ledger, and how it is guarded there."""
-    tool = call.tool
-    traits = tool.call_traits
+    traits = call.traits
     return Claim(
         scope=name_scope(settings.scope, traits.name),
         key=call.key,
         fingerprint=keys.fingerprint(
-            traits.name, tool.version, call.arguments, call.identity
+            traits.name, traits.version, call.arguments, call.identity
         ),
         run_id=settings.run_id,
         replay=traits.replay_class,
-        lease_s=_lease_s(tool, settings),
-        guard=call.guarded and not tool.repeatable,
+        lease_s=_lease_s(traits, settings),
+        guard=call.guarded and not traits.repeatable,
         epoch=settings.epoch,
         locks=_list_locks(call.resources),
-        key_ttl_s=tool.key_ttl_s,
-        repeat_window_s=tool.repeat_window_s,
+        key_ttl_s=traits.key_ttl_s,
+        repeat_window_s=traits.repeat_window_s,
         approval=call.approval,
     )
 
@@ -259,8 +258,7 @@ def name_scope(tenant: str, tool: str) -> str:
     return f"{tenant}{tool}"
 
 
-def _lease_s(tool: BaseTool, settings: RunSettings) -> float:
-    traits = tool.call_traits
+def _lease_s(traits: CallTraits, settings: RunSettings) -> float:
     lease_s = traits.timeout_s + LEASE_BEYOND_TIMEOUT_S
     if settings.renews and traits.replay_class != "verify":
         return min(lease_s, LONGEST_LEASE_S)
@@ -272,7 +270,7 @@ def look_up(
     call: Admitted, settings: RunSettings
 ) -> Generator[Effect[Admitted], Any, Claimed | None]:
     """Return the ledger's answer if the write may not start; None if it may, or if the call is a read."""
-    if not (call.tool.writes and settings.looks_up):
+    if not (call.traits.writes and settings.looks_up):
         return None
     question = LookUp(claim_for(call, settings))
     began = settings.now()

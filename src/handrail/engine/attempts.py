@@ -112,8 +112,8 @@ class Attempts(Struct, eq=False):
     ) -> None:
         """Make a call that is ready: its first step here, or all of it in a task, a thread or a process."""
         tool = effect.call.tool
+        traits = effect.call.traits
         until = self.now() + effect.timeout_s
-        traits = tool.call_traits
         starts_here = flag is None and traits.in_place
         outcome: Outcome | None = None
         if starts_here:

@@ -779,7 +779,7 @@ class BatchExecutor:
         """
         call = effect.call
         tool = call.tool
-        traits = tool.call_traits
+        traits = call.traits
         if effect.timeout_s <= 0 or (traits.writes and self.leases[state].over):
             self.answer(state, Unfinished(End.NOT_STARTED))
             return
@@ -861,22 +861,23 @@ class BatchExecutor:
 
     def start(self, state: CallState, effect: Invoke[Admitted]) -> None:
         """Start a tool that nothing holds back."""
-        tool = effect.call.tool
-        traits = tool.call_traits
+        call = effect.call
+        tool = call.tool
+        traits = call.traits
         flag = None
         context = None
         if traits.injects:
             flag = Flag()
             context = self.context(
                 state,
-                effect.call,
+                call,
                 effect.attempt,
                 timeout_s=effect.timeout_s,
                 flag=flag,
             )
         if traits.writes:
             self.latest[state] = effect.attempt
-        start = tool.bind_call(effect.call.bound, context, self.active.injected)
+        start = tool.bind_call(call.bound, context, self.active.injected)
         if self.active.recording is not None and not traits.is_isolated:
             start = self.nested(state, effect.timeout_s).around(
                 start, is_async=tool.is_async

@@ -15,7 +15,7 @@ from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
 from handrail.errors import Json
-from handrail.schemas.simplify import allows_null, join_union, order_keywords
+from handrail.schemas.simplify import allows_null, join_union
 from handrail.schemas.walk import Schema
 
 _TYPES: Mapping[Any, str] = {
@@ -26,6 +26,7 @@ _TYPES: Mapping[Any, str] = {
     NoneType: "null",
     None: "null",
 }
+_NULL: Schema = {"type": "null"}
 _CHOICES = {frozenset((str,)): "string", frozenset((int,)): "integer"}
 
 
@@ -43,11 +44,11 @@ def describe_plain(
     try:
         for name, hint in hints.items():
             described = _describe(hint)
+            if text := descriptions.get(name):
+                described = _add_description(described, text)
             if name in defaults:
                 described = _add_default(described, defaults[name])
-            if text := descriptions.get(name):
-                described["description"] = text
-            properties[name] = order_keywords(described)
+            properties[name] = described
     except NotPlain:
         return None
     schema: Schema = {"type": "object", "properties": properties}
@@ -92,9 +93,17 @@ def _describe_choice(values: tuple[Any, ...]) -> Schema:
 
 def _describe_union(parts: tuple[Any, ...]) -> Schema:
     branches = [_describe(part) for part in parts]
+    branches.sort(key=lambda branch: branch == _NULL)  # pydantic puts it last
     if any(branch in branches[:number] for number, branch in enumerate(branches)):
         raise NotPlain
     return join_union({"anyOf": branches})
+
+
+def _add_description(schema: Schema, text: str) -> Schema:
+    """Return the schema with a description, after the type as a person writes it."""
+    if "type" not in schema:
+        return {"description": text, **schema}
+    return {"type": schema["type"], "description": text, **schema}
 
 
 def _add_default(schema: Schema, default: Any) -> Schema:

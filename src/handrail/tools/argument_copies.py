@@ -74,8 +74,12 @@ def _is_copied_as_usual(model: Any, kind: Any) -> bool:
 
 def _copy_model(model: Any, kind: Any, known: dict[int, Any]) -> Any:
     copied = known[id(model)] = kind.__new__(kind)
+    values = model.__dict__
     fields: dict[str, Any] = {}
-    _copy_items(model.__dict__, fields, known)
+    if _UNCHANGING.issuperset(map(type, values.values())):
+        fields = values.copy()
+    else:
+        _copy_items(values, fields, known)
     _set_field(copied, "__dict__", fields)
     _set_field(copied, "__pydantic_extra__", None)
     _set_field(copied, "__pydantic_fields_set__", model.__pydantic_fields_set__.copy())

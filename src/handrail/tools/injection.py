@@ -12,7 +12,7 @@ from datetime import date, datetime, time
 from decimal import Decimal
 from enum import Enum
 from types import UnionType
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, Union, cast, get_args, get_origin
 from uuid import UUID
 
 import msgspec
@@ -36,11 +36,14 @@ def find_injected_kind(hint: Any) -> type[Any] | None:
     """Return `Context`, `Injected` or `InjectedOpenly` when the hint names it, also in `Annotated` and `Optional`."""
     if isinstance(hint, Injected):
         return Injected if hint.secret else InjectedOpenly
-    if hint is Injected:
-        return Injected
-    if hint is Context or get_origin(hint) is Context:
+    if hint is Injected or hint is Context:
+        return cast(type[Any], hint)
+    if type(hint) is type:  # a class holds no other hint
+        return None
+    origin = get_origin(hint)
+    if origin is Context:
         return Context
-    if get_origin(hint) not in _CONTAINERS:
+    if origin not in _CONTAINERS:
         return None
     kinds = (find_injected_kind(part) for part in get_args(hint))
     return next(filter(None, kinds), None)

@@ -81,14 +81,11 @@ def is_plain(value: Any, kind: type) -> bool:
         part = type(each)
         if part is str:
             size += len(each)
+        elif part is int or part is float or part is bool or each is None:
+            pass
         elif part is dict or part is list:
             return _is_plain_inside(list(parts))
-        elif (
-            part is not int
-            and part is not bool
-            and part is not float
-            and each is not None
-        ):
+        else:
             return False
     return size + _BYTES_AROUND * len(value) <= LONG_BYTES
 

@@ -95,6 +95,10 @@ class CallTraits(Struct, frozen=True):
     """
 
     name: str
+    version: str
+    plain_check: Fits | None
+    defaults: dict[str, Any]
+    """What a flat object that fits leaves out, where it goes to the tool `as_written`."""
     writes: bool
     only_reads: bool
     has_resource: bool
@@ -117,6 +121,10 @@ class CallTraits(Struct, frozen=True):
     deferred: bool
     poll: bool
     replay_class: ReplayClass
+    repeatable: bool
+    repeat_window_s: float
+    key_ttl_s: float
+    is_rated: bool
 
 
 class _Declaration(Struct, frozen=True):
@@ -349,9 +357,11 @@ class BaseTool:
         Raises:
             ToolDefinitionError: The declaration contradicts itself.
         """
+        if self._declaration.frozen:
+            return
         self.validate_declaration()
         self._note_declaration(frozen=True)
-        if self.then is not None and not self.then.tool._declaration.frozen:
+        if self.then is not None:
             self.then.tool.freeze()
 
     def replace(self, **settings: Unpack[ToolSettings]) -> Self:
@@ -435,8 +445,11 @@ class BaseTool:
         Raises:
             ToolDefinitionError: One does not.
         """
-        if any(getattr(self, setting) for setting in _NAMING):
+        if self._may_name_parameters():
             getattr(self, "_names_checked")  # noqa: B009  # computed once, here
+
+    def _may_name_parameters(self) -> bool:
+        return any(getattr(self, setting) for setting in _NAMING)
 
     @cached_property
     def _names_checked(self) -> bool:
@@ -496,6 +509,8 @@ class BaseTool:
             raise ToolDefinitionError(f"Tool {self.name!r}: {fault}")
 
     def _find_unknown_name(self, described: Mapping[str, Json]) -> str:
+        if not self._may_name_parameters():
+            return ""
         return declaration.find_unknown_name(
             self._settings(),
             described,
@@ -509,11 +524,17 @@ class BaseTool:
         return self.then.names - {"result"}
 
     def _settings(self) -> dict[str, Any]:
-        return {
-            each: getattr(self, each)
-            for each in self._DECLARABLE
-            if each != "description"
-        }
+        """Return every setting but the description, with what it is."""
+        return _USUAL | {each: getattr(self, each) for each in self._own_settings()}
+
+    def _own_settings(self) -> frozenset[str]:
+        """Return the names of the settings that the tool or its class has of its own, without the description."""
+        own = _SETTINGS.intersection(vars(self))
+        for kind in type(self).__mro__:
+            if kind is BaseTool:
+                break
+            own |= _SETTINGS.intersection(vars(kind))
+        return own
 
     # ------------------------------------------------------------------ what a class of tools may do around its calls
 
@@ -560,6 +581,9 @@ class BaseTool:
         """What every call reads of it."""
         return CallTraits(
             name=self.name,
+            version=self.version,
+            plain_check=self.plain_check,
+            defaults=self.signature.defaults if self.as_written else {},
             writes=self.writes,
             only_reads=self.only_reads,
             has_resource=bool(self.resource),
@@ -582,6 +606,10 @@ class BaseTool:
             deferred=self.deferred,
             poll=self.poll,
             replay_class=self.replay_class,
+            repeatable=self.repeatable,
+            repeat_window_s=self.repeat_window_s,
+            key_ttl_s=self.key_ttl_s,
+            is_rated=self.rate_limit is not None,
         )
 
     @cached_property
@@ -1053,6 +1081,7 @@ _USUAL = {
 """What each setting is where nobody declares it."""
 
 BaseTool._DECLARABLE = frozenset(BaseTool.__annotations__) - {"run"} - _INTERNAL
+_SETTINGS = BaseTool._DECLARABLE - {"description"}
 
 _DECLARED = (frozenset(BaseTool.__annotations__) | vars(BaseTool).keys()) - _INTERNAL
 """What no longer changes once a set has a tool. A class of yours keeps other things in its instances."""
