@@ -7,7 +7,7 @@ thousands hold JSON and each other, nothing that could refer back: the garbage c
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, TypeAlias
 
 from msgspec import Struct, field
@@ -418,6 +418,22 @@ class AuditEntry(Struct, frozen=True, gc=False):
     text: str = ""
     count: int = 1
     may_wait: bool = False
+
+
+class UnwrittenEntry(Struct, frozen=True, eq=False):
+    """An entry for the audit log that is written once the store needs it; for a store that `takes_unwritten`.
+
+    Attributes:
+        write: Returns the entry; in any thread, and the same each time.
+    """
+
+    run_id: str
+    write: Callable[[], AuditEntry]
+    may_wait: bool = False
+
+    def written(self) -> AuditEntry:
+        """Return the entry."""
+        return replace(self.write(), run_id=self.run_id)
 
 
 class AuditRecord(Struct, frozen=True):
