@@ -35,12 +35,14 @@ class JournalStep(Struct, frozen=True, gc=False):
     Attributes:
         key: Its place in the run: `3.m` the model's third answer, `3.0` the result of its first call.
         elapsed_s: How long the run had worked by then, without the time that people took to answer.
+        text: The body as ASCII JSON, in place of it; for a store that `takes_texts`.
     """
 
     key: str
     kind: StepKind
     body: Json
     elapsed_s: float = 0.0
+    text: str = ""
 
     @property
     def turn(self) -> int:

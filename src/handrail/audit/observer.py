@@ -166,7 +166,9 @@ class AuditObserver:
             records = map(self._builder.write, noted)
             self._append(
                 [
-                    AuditEntry(self._run_id, name, decode(body), body, may_wait=may_wait)
+                    AuditEntry(
+                        self._run_id, name, decode(body), body, may_wait=may_wait
+                    )
                     for name, body in records
                 ]
             )

@@ -146,6 +146,7 @@ _AS_THEY_ARE = (
     "audit_key",
     "digest_key",
     "takes_groups",
+    "takes_texts",
     "takes_unwritten",
     "log_refuses",
     "settle",

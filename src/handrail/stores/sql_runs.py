@@ -66,6 +66,8 @@ from handrail.stores.submitted import SubmittedRuns
 
 _SQL = statements("runs.sql")
 
+_quote = json.encoder.encode_basestring_ascii
+
 _STEPS = "steps"
 """The kind of a row that holds several steps, as a list of key, kind, body and time."""
 
@@ -92,6 +94,8 @@ class DurableRuns(SubmittedRuns):
     audit_key_file = ""
     takes_groups = True
     """Whether the log takes several records as one entry; see `chain.group_records`."""
+    takes_texts = True
+    """Whether steps are taken with their bodies as texts; see `JournalStep.text`."""
     takes_unwritten = True
     """Whether the log writes entries itself, in the thread that commits them: those of many runs in one loop."""
     _last_hash = ""
@@ -688,7 +692,7 @@ def _encode_steps(
         (
             encode_name(step.key),
             step.kind,
-            encode_journal(step.body),
+            step.text or encode_journal(step.body),
             step.elapsed_s,
         )
         for step in steps
@@ -701,10 +705,11 @@ def _encode_together(
     """Return the steps of an entry as one row; a row of several has no key yet, see `_step_rows`."""
     if len(steps) < 2:
         return _encode_steps(steps)
-    body = encode_journal(
-        [[step.key, step.kind, step.body, step.elapsed_s] for step in steps]
-    )
-    return [("", _STEPS, body, steps[-1].elapsed_s)]
+    written = [
+        f"[{_quote(step.key)},{_quote(step.kind)},{step.text or encode_journal(step.body)},{step.elapsed_s!r}]"
+        for step in steps
+    ]
+    return [("", _STEPS, f"[{','.join(written)}]", steps[-1].elapsed_s)]
 
 
 def _append_entries(
