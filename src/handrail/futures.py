@@ -14,7 +14,6 @@ import os
 from collections import deque
 from collections.abc import Callable, Generator
 from concurrent.futures import Future, InvalidStateError
-from contextlib import suppress
 from functools import partial
 from threading import Event, RLock, local
 from typing import Any, TypeAlias, TypeVar, cast
@@ -37,6 +36,12 @@ class _StateLock(type(RLock())):  # type: ignore[misc]  # a class that has no na
         """Return at once: whoever comes here has waited."""
 
 
+_NOBODY: list[Callable[..., Any]] = []
+"""The callbacks of futures that have none: nobody adds to them."""
+_UNDER_WAY = frozenset(("PENDING", "RUNNING"))
+_CANCELLED = frozenset(("CANCELLED", "CANCELLED_AND_NOTIFIED"))
+
+
 class StoreFuture(Future[T]):
     """A future of a store: two objects in place of the sixteen that a `Future` makes for its own condition.
 
@@ -47,12 +52,15 @@ class StoreFuture(Future[T]):
     _condition = _StateLock()
     _present_waiters: list[Any] | None = None
 
-    def __init__(self) -> None:
-        # what `Future.__init__` sets, without a condition of its own
-        self._state = "PENDING"
-        self._result: T | None = None
-        self._exception: BaseException | None = None
-        self._done_callbacks: list[Callable[..., Any]] = []
+    # what `Future.__init__` sets, without a condition of its own
+    _state = "PENDING"
+    _result: T | None = None
+    _exception: BaseException | None = None
+
+    def __init__(self, *, is_running: bool = False) -> None:
+        self._done_callbacks: list[Callable[..., Any]] = _NOBODY
+        if is_running:
+            self._state = "RUNNING"
 
     @property
     def _waiters(self) -> list[Any]:  # type: ignore[override]  # `Future` never sets it elsewhere
@@ -61,9 +69,30 @@ class StoreFuture(Future[T]):
             self._present_waiters = []
         return self._present_waiters
 
+    # One look at the state is as good as one under the lock.
+
     def done(self) -> bool:
         """See `Future.done`."""
         return self._state not in _UNDER_WAY
+
+    def running(self) -> bool:
+        """See `Future.running`."""
+        return self._state == "RUNNING"
+
+    def cancelled(self) -> bool:
+        """See `Future.cancelled`."""
+        return self._state in _CANCELLED
+
+    def add_done_callback(self, fn: Callable[[Future[T]], Any]) -> None:
+        """See `Future.add_done_callback`."""
+        with self._condition:
+            if self._state in _UNDER_WAY:
+                if self._done_callbacks is _NOBODY:
+                    self._done_callbacks = [fn]
+                else:
+                    self._done_callbacks.append(fn)
+                return
+        super().add_done_callback(fn)
 
     def set_result(self, result: T) -> None:
         """See `Future.set_result`. There is no condition to notify: nobody waits on one."""
@@ -88,6 +117,8 @@ class StoreFuture(Future[T]):
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """See `Future.exception`."""
+        if self._state == "FINISHED":
+            return self._exception
         self._wait_until_done(timeout)
         return super().exception(0)
 
@@ -96,11 +127,6 @@ class StoreFuture(Future[T]):
             done = Event()
             self.add_done_callback(lambda _: done.set())
             done.wait(timeout)
-
-
-_NOBODY: list[Callable[..., Any]] = []
-"""The callbacks of all futures that are done: nobody adds to them."""
-_UNDER_WAY = frozenset(("PENDING", "RUNNING"))
 
 
 def _renew_lock() -> None:
@@ -113,8 +139,21 @@ if hasattr(os, "register_at_fork"):  # elsewhere nothing forks
 
 
 async def wait_for(answer: StoreAnswer[T]) -> T:
-    """Return a store's answer; wait for it where it is a future."""
-    return await _wait_for_future(answer) if isinstance(answer, Future) else answer
+    """Return a store's answer; wait for it where it is a future.
+
+    As `asyncio.wrap_future` does: cancelling the caller cancels the answer.
+    """
+    if not isinstance(answer, Future):
+        return answer
+    loop = asyncio.get_running_loop()
+    waiter = loop.create_future()
+    answer.add_done_callback(partial(_post_wake, _mailbox_of(loop), waiter))
+    try:
+        await waiter
+    except asyncio.CancelledError:
+        answer.cancel()
+        raise
+    return answer.result()
 
 
 def result_now(answer: StoreAnswer[T]) -> T:
@@ -137,8 +176,7 @@ def then(answer: StoreAnswer[T], change: Callable[[T], U]) -> StoreAnswer[U]:
     """Return an answer with `change` applied, now or when it arrives."""
     if not isinstance(answer, Future):
         return change(answer)
-    changed: Future[U] = StoreFuture()
-    changed.set_running_or_notify_cancel()
+    changed: Future[U] = StoreFuture(is_running=True)
 
     def complete(done: Future[T]) -> None:
         try:
@@ -208,28 +246,21 @@ _LOCAL = _ThreadState()
 
 def mailbox() -> Mailbox:
     """Return the mailbox of the running loop."""
-    loop = asyncio.get_running_loop()
+    return _mailbox_of(asyncio.get_running_loop())
+
+
+def _mailbox_of(loop: asyncio.AbstractEventLoop) -> Mailbox:
     box = _LOCAL.box
     if box is None or box.loop() is not loop:
         box = _LOCAL.box = Mailbox(loop)
     return box
 
 
-async def _wait_for_future(answer: Future[T]) -> T:
-    """Wait for another thread's answer as `asyncio.wrap_future` does: cancelling the caller cancels the answer."""
-    waiter = asyncio.get_running_loop().create_future()
-    answer.add_done_callback(partial(_post_wake, mailbox(), waiter))
-    try:
-        await waiter
-    except asyncio.CancelledError:
-        answer.cancel()
-        raise
-    return answer.result()
-
-
 def _post_wake(box: Mailbox, waiter: asyncio.Future[None], _: Future[Any]) -> None:
-    with suppress(RuntimeError):  # the loop is closed, and nobody waits any longer
+    try:  # quicker than `suppress`
         box.post(_wake, waiter)
+    except RuntimeError:
+        pass  # the loop is closed, and nobody waits any longer
 
 
 def _wake(waiter: asyncio.Future[None]) -> None:

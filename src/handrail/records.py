@@ -7,7 +7,7 @@ thousands hold JSON and each other, nothing that could refer back: the garbage c
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, TypeAlias
 
 from msgspec import Struct, field
@@ -35,12 +35,14 @@ class JournalStep(Struct, frozen=True, gc=False):
     Attributes:
         key: Its place in the run: `3.m` the model's third answer, `3.0` the result of its first call.
         elapsed_s: How long the run had worked by then, without the time that people took to answer.
+        text: The body as ASCII JSON, in place of it; for a store that `takes_texts`.
     """
 
     key: str
     kind: StepKind
     body: Json
     elapsed_s: float = 0.0
+    text: str = ""
 
     @property
     def turn(self) -> int:
@@ -418,6 +420,22 @@ class AuditEntry(Struct, frozen=True, gc=False):
     text: str = ""
     count: int = 1
     may_wait: bool = False
+
+
+class UnwrittenEntry(Struct, frozen=True, eq=False):
+    """An entry for the audit log that is written once the store needs it; for a store that `takes_unwritten`.
+
+    Attributes:
+        write: Returns the entry; in any thread, and the same each time.
+    """
+
+    run_id: str
+    write: Callable[[], AuditEntry]
+    may_wait: bool = False
+
+    def written(self) -> AuditEntry:
+        """Return the entry."""
+        return replace(self.write(), run_id=self.run_id)
 
 
 class AuditRecord(Struct, frozen=True):

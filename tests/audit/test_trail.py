@@ -30,6 +30,7 @@ from handrail.events import (
     CallFinished,
     FinishedLate,
     LateResult,
+    ModelAnswered,
     RunEnded,
     RunStarted,
 )
@@ -533,6 +534,70 @@ def test_records_of_harmless_reads_alone_may_wait():
     trail.note_answer(1, Turn("Done."))
     trail.send()
     assert taken == [(2, True), (1, False), (2, False), (1, False)]
+
+
+_told = st.sampled_from([
+    "Paris", "北京", "", "a\nb", 'say "no"', "sk-live-0123456789abcdef", "password=", "hunter22", "api_key: ",
+    "-----BEGIN PRIVATE KEY-----", "eyJhbGciOiJI.eyJzdWIiOiIx.x", "Bearer ", "abcdefgh12345678",
+    "ｐａｓｓｗｏｒｄ: x1234567", "https://u:p4ssw0rd@example.org", "{", "[", "'",
+])  # fmt: skip
+_calls_told = st.lists(
+    st.tuples(_told, _told, _told, st.booleans()), min_size=1, max_size=4
+)
+
+
+@given(_calls_told)
+def test_records_that_are_written_later_are_those_that_are_written_at_once(told):
+    """One look at all texts of a turn finds what a look at each of them finds."""
+    entries = []
+
+    class Log:
+        takes_groups = takes_unwritten = True
+
+        def append_audit(self, notices):
+            entries.extend(notices)
+
+        def log(self, **_):
+            return []
+
+    def look_up(order: str, password: str = "") -> str:
+        """Look up an order."""
+        return order
+
+    tools = [hr.FunctionTool(look_up, effect=effect) for effect in ("read", "write")]
+    trail = AuditObserver(Log(), "r", Redactor())
+    calls = [hr.ToolCall(id, "look_up", "{}") for id, *_ in told]
+    trail.note_answer(1, Turn(calls=calls, finish="calls"))
+    account = AuditBuilder("r", Redactor())
+    answered = ModelAnswered(1, Turn(calls=calls, finish="calls"))
+    expected = account.entries(answered)
+    for call, (_, first, second, writes) in zip(calls, told, strict=True):
+        arguments = {"order": first, "text": second}
+        admitted = Admitted(
+            call, tools[writes], arguments, {},
+            Verdict(Decision.ALLOW, "low", "within the policy"), key="k" if writes else "",
+        )  # fmt: skip
+        trail.note_admission(admitted, None)
+        event = CallAdmitted(
+            call, arguments, (), admitted.key, "low", "within the policy", tools[writes].pin, "none"
+        )  # fmt: skip
+        expected += account.entries(event)
+        arguments["order"] = "changed since"
+        result = hr.ToolResult(call.id, "look_up", second, text=second, attempts=1)
+        trail.note_end(call, result, 0.25, False)
+        expected += account.entries(CallFinished(call, result, 0.25))
+    trail.send()
+    [entry] = entries
+    records = json.loads(entry.written().text)["records"]
+    assert records == [[each.event, each.body] for each in expected]
+
+
+@given(st.floats(0, 1e6) | st.integers(0, 10**7).map(lambda n: n / 1e6))
+def test_seconds_are_written_as_python_writes_them_to_the_microsecond(seconds):
+    account = AuditBuilder("r", Redactor())
+    account.entries(ADMITTED)
+    [end] = account.records(replace(FINISHED, seconds=seconds))
+    assert f'"seconds":{round(seconds, 6)!r}' in end[1]
 
 
 @pytest.mark.parametrize("text", ["", "42", "a" * 70_000, "北京", "\ud800"])

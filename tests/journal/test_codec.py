@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from handrail.calls import Label, Media, ToolCall, ToolResult
+from handrail.calls import TRUSTED, Label, Media, ToolCall, ToolResult
 from handrail.core.budgets import Budget
+from handrail.core.results import encode_if_it_fits
 from handrail.effects import Approval
 from handrail.errors import Failure, JournalMismatch
 from handrail.journal import codec
@@ -103,6 +104,54 @@ def test_signatures_and_what_the_provider_ran_come_back_byte_for_byte():
 @given(results)
 def test_a_calls_result_comes_back_as_it_was(result):
     assert codec.result_from_json(through_json(codec.result_as_json(result))) == result
+
+
+shown_values = st.one_of(
+    texts,
+    objects,
+    st.lists(json_values, max_size=3),
+    st.dictionaries(
+        texts, st.floats(allow_nan=False) | st.text(max_size=4), max_size=3
+    ),
+)
+
+
+@given(shown_values, texts, texts, texts)
+def test_a_usual_result_is_written_as_the_text_of_the_same_json(
+    value, id, name, source
+):
+    text = encode_if_it_fits(value, 10_000)
+    label = Label("untrusted", "public", source, id)
+    for each in (label, TRUSTED):
+        result = ToolResult(id, name, value, text=text, attempts=1, label=each)
+        written = codec.result_as_text(result)
+        assert written.isascii()
+        if "\\" not in text or type(value) is str:
+            # a lone surrogate is no usual result: it is replaced
+            assert written or text != value
+        if written:
+            assert json.loads(written) == through_json(codec.result_as_json(result))
+
+
+@pytest.mark.parametrize("change", [
+    {"text": '{"a":2}'}, {"text": ""}, {"note": "cut"}, {"handle": "r_1"}, {"repairs": ("comment",)},
+    {"value": None}, {"value": 1}, {"value": [Media("image/png", b"")]}, {"done_under": "k"},
+    {"failure": Failure("TIMEOUT", "slow")},
+])  # fmt: skip
+def test_what_is_no_usual_result_has_no_text_of_its_own(change):
+    usual = ToolResult("c", "look_up", {"a": 1}, text='{"a":1}', attempts=1)
+    assert codec.result_as_text(usual)
+    assert codec.result_as_text(replace(usual, **change)) == ""
+
+
+@given(turns, texts)
+def test_a_usual_answer_is_written_as_the_text_of_the_same_json(turn, model):
+    written = codec.turn_as_text(turn, model)
+    assert bool(written) == (not turn.reasoning and not turn.refusal)
+    if written:
+        assert written.isascii()
+        named = {"model": model} if model else {}
+        assert json.loads(written) == through_json(codec.turn_as_json(turn) | named)
 
 
 @pytest.mark.parametrize("value", [0, False, "", [], {}, 0.0, None])

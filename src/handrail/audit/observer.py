@@ -11,12 +11,13 @@ from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future
 from functools import partial
+from typing import cast
 
 from msgspec.json import decode
 
 from handrail import logs
 from handrail.audit.chain import group_records
-from handrail.audit.trail import AuditBuilder
+from handrail.audit.trail import AuditBuilder, Noted, note_answer
 from handrail.calls import Label, ToolCall, ToolResult
 from handrail.core.admission import Admitted
 from handrail.core.redaction import Redactor
@@ -24,9 +25,9 @@ from handrail.events import AttemptStarted, Event
 from handrail.futures import StoreAnswer
 from handrail.messages import Turn
 from handrail.ports import AuditStore
-from handrail.records import AuditEntry
+from handrail.records import AuditEntry, UnwrittenEntry
 
-_MOST_UNWRITTEN = 1000
+_MOST_UNTAKEN = 1000
 """How many records of one run wait to be offered again after the audit log has failed; the oldest are dropped."""
 
 
@@ -46,7 +47,8 @@ class AuditObserver:
         "_run_id",
         "_store",
         "_unsent",
-        "_unwritten",
+        "_untaken",
+        "_writes_later",
     )
 
     def __init__(
@@ -54,18 +56,19 @@ class AuditObserver:
     ) -> None:
         self._store = store
         self._groups: bool = getattr(store, "takes_groups", False)
+        self._writes_later: bool = getattr(store, "takes_unwritten", False)
         key: bytes = getattr(store, "digest_key", b"")
         self._builder = AuditBuilder(run_id, redactor, principal, key)
         self._run_id = run_id
-        self._unsent: list[tuple[str, str]] = []
-        """The records that are still to be sent."""
+        self._unsent: list[Noted] = []
+        """What is still to be sent."""
         self._is_urgent = False
         """Whether one of them is about anything but a harmless read."""
         self._answer: Future[None] | None = None
         """The store's answer to the newest records, where it comes later."""
-        self._offered: list[AuditEntry] = []
+        self._offered: list[AuditEntry | UnwrittenEntry] = []
         """The records that `_answer` confirms."""
-        self._unwritten: deque[AuditEntry] = deque(maxlen=_MOST_UNWRITTEN)
+        self._untaken: deque[AuditEntry] = deque(maxlen=_MOST_UNTAKEN)
 
     def __call__(self, event: Event) -> None:
         """Record an event, at once."""
@@ -85,7 +88,7 @@ class AuditObserver:
     def note_answer(self, turn: int, answer: Turn) -> None:
         """Record a model's answer."""
         try:
-            self._unsent += self._builder.answer(turn, answer)
+            self._unsent.append(note_answer(turn, answer))
             self._is_urgent = True
         except Exception as error:
             _log(error)
@@ -94,7 +97,7 @@ class AuditObserver:
         """Record that a call may run; see `events.CallAdmitted`."""
         try:
             verdict = admitted.verdict
-            records = self._builder.admission(
+            noted = self._builder.admission(
                 admitted.call,
                 admitted.arguments,
                 repairs=admitted.repairs,
@@ -105,8 +108,8 @@ class AuditObserver:
                 isolation=admitted.tool.isolation,
                 tainted_by=taint,
             )
-            if records:
-                self._unsent += records
+            if noted is not None:
+                self._unsent.append(noted)
                 self._is_urgent = True
         except Exception as error:
             _log(error)
@@ -116,9 +119,10 @@ class AuditObserver:
     ) -> None:
         """Record how a call has ended; see `events.CallFinished`."""
         try:
-            if not self._builder.holds_back(call):
+            noted = self._builder.end(call, result, seconds, recalled)
+            if noted.admission is None:
                 self._is_urgent = True
-            self._unsent += self._builder.end(call, result, seconds, recalled)
+            self._unsent.append(noted)
         except Exception as error:
             _log(error)
 
@@ -137,35 +141,44 @@ class AuditObserver:
 
     def flush(self) -> StoreAnswer[None]:
         """Offer the records again that the log did not take; return its answer to all records so far."""
-        if self._unwritten:
-            entries = list(self._unwritten)
-            self._unwritten.clear()
+        if self._untaken:
+            entries = list(self._untaken)
+            self._untaken.clear()
             self._append(entries)
         self._send()
         return self._answer
 
     def _send(self) -> None:
-        records = self._unsent
-        if not records:
+        noted = self._unsent
+        if not noted:
             return
         self._unsent = []
         may_wait = not self._is_urgent
         self._is_urgent = False
-        if len(records) > 1 and self._groups:
-            self._append([group_records(self._run_id, records, may_wait=may_wait)])
-            return
-        self._append(
-            [
-                AuditEntry(self._run_id, name, decode(body), body, may_wait=may_wait)
-                for name, body in records
-            ]
-        )
+        write = partial(_write_entry, self._builder, self._run_id, noted, may_wait)
+        if self._groups and self._writes_later:
+            self._append([UnwrittenEntry(self._run_id, write, may_wait)])
+        elif self._groups:
+            entry = write()
+            if entry.count:
+                self._append([entry])
+        else:
+            records = map(self._builder.write, noted)
+            self._append(
+                [
+                    AuditEntry(
+                        self._run_id, name, decode(body), body, may_wait=may_wait
+                    )
+                    for name, body in records
+                ]
+            )
 
-    def _append(self, entries: Sequence[AuditEntry]) -> None:
+    def _append(self, entries: Sequence[AuditEntry | UnwrittenEntry]) -> None:
         try:
-            answer = self._store.append_audit(entries)
+            # a store that has no such flag is given what its port says
+            answer = self._store.append_audit(cast("Sequence[AuditEntry]", entries))
         except Exception:
-            self._unwritten.extend(entries)
+            self._untaken.extend(map(_written, entries))
             raise
         if not isinstance(answer, Future):
             return
@@ -176,8 +189,34 @@ class AuditObserver:
         self._offered = list(entries)
         # Not a bound method: the future, which this object refers to, would refer back to it.
         answer.add_done_callback(
-            partial(_on_answer, self._run_id, self._offered, self._unwritten)
+            partial(_on_answer, self._run_id, self._offered, self._untaken)
         )
+
+
+def _write_entry(
+    builder: AuditBuilder, run_id: str, noted: Sequence[Noted], may_wait: bool
+) -> AuditEntry:
+    """Return the entry for what was noted; several records are one row.
+
+    A record that cannot be written is logged and left out, so that no other is lost with it. The entry may then hold
+    none, and is not added to the log.
+    """
+    records = []
+    is_clean = builder.holds_no_secret(noted)
+    for each in noted:
+        try:
+            records.append(builder.write(each, is_clean=is_clean))
+        except Exception as error:
+            _log(error)
+    if len(records) == 1:
+        name, body = records[0]
+        return AuditEntry(run_id, name, {}, body, may_wait=may_wait)
+    return group_records(run_id, records, may_wait=may_wait)
+
+
+def _written(entry: AuditEntry | UnwrittenEntry) -> AuditEntry:
+    """Return an entry as it is kept: what it is written of may be large."""
+    return entry if isinstance(entry, AuditEntry) else entry.written()
 
 
 def _log(error: Exception) -> None:
@@ -187,12 +226,12 @@ def _log(error: Exception) -> None:
 
 def _on_answer(
     run_id: str,
-    offered: list[AuditEntry],
-    unwritten: deque[AuditEntry],
+    offered: list[AuditEntry | UnwrittenEntry],
+    untaken: deque[AuditEntry],
     answer: Future[None],
 ) -> None:
     if (error := answer.exception()) is not None:
-        unwritten.extend(offered)
+        untaken.extend(map(_written, offered))
         logs.log_exception(
             f"an audit record of run {run_id} could not be written", error
         )

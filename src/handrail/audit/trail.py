@@ -9,7 +9,10 @@ A resumed run records its ended calls once more, since the crash may have taken 
 
 Rule 1: records hold redacted arguments, and of results their size and digest only.
         Of long ones their beginning only, with length and digest of the rest: the loop that runs the calls does this.
-Rule 2: only the entry of a read is held back until its call ends, and it is made when the call is admitted.
+Rule 2: only the entry of a read is held back until its call ends; its arguments are copied when the call is admitted.
+Rule 3: a record is noted when something happens, from values that nobody changes any longer, and may be written later.
+        The code that writes one does not fit into a processor's caches beside that of a run, so a store which writes
+        those of many runs in one loop takes a third of the time.
 """
 
 from __future__ import annotations
@@ -19,9 +22,10 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from operator import itemgetter
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
-from msgspec.json import Encoder
+from msgspec import Struct
+from msgspec.json import Encoder, decode
 
 from handrail.audit.chain import canonical_json
 from handrail.calls import Label, ToolCall, ToolResult
@@ -63,13 +67,70 @@ _MOST_IDS = 64
 _LONGEST_ID = 64
 """How many ids of calls are remembered as they are recorded, and how long they may be."""
 _MOST_LABELS = 16
+_MOST_KINDS = 64
+_APART = "\n" * 5
+"""What stands between texts that are looked at together."""
+
+_NOT_OPEN: Any = (None, None)
 
 _quote = json.encoder.encode_basestring_ascii
 _encode = Encoder(order="sorted").encode
 
 
-Records: TypeAlias = "Sequence[tuple[str, str]]"
-"""Records of the log in order: the name of each event, and its body as canonical JSON."""
+Record: TypeAlias = "tuple[str, str]"
+"""A record of the log: the name of its event, and its body as canonical JSON."""
+Records: TypeAlias = "Sequence[Record]"
+
+
+class NotedAnswer(Struct, frozen=True, gc=False):
+    """A model's answer, of which a record is still to be written."""
+
+    turn: int
+    calls: Sequence[ToolCall]
+    finish: str
+
+
+class NotedAdmission(Struct, frozen=True, gc=False):
+    """A call that may run, of which a record is still to be written.
+
+    Attributes:
+        text: Its arguments as JSON, where they are short and plain.
+        texts: The members that tell its arguments, where they are not.
+    """
+
+    call: ToolCall
+    text: str
+    texts: _Texts | None
+    repairs: Sequence[str]
+    key: str
+    risk: str
+    why: str
+    pin: str
+    isolation: str
+    tainted_by: Label | None
+
+
+class NotedEnd(Struct, frozen=True, gc=False):
+    """The end of a call, of which a record is still to be written.
+
+    Attributes:
+        admission: The admission that was held back, and is told in the same record.
+    """
+
+    admission: NotedAdmission | None
+    call: ToolCall
+    text: str
+    ok: bool
+    code: str
+    attempts: int
+    replayed: bool
+    label: Label
+    seconds: float
+    recalled: bool
+
+
+Noted: TypeAlias = "NotedAnswer | NotedAdmission | NotedEnd | Record"
+"""What becomes a record, or is one."""
 
 
 class AuditBuilder:
@@ -84,6 +145,7 @@ class AuditBuilder:
     __slots__ = (
         "_ids",
         "_keyed",
+        "_kinds",
         "_labels",
         "_open_calls",
         "_principal",
@@ -104,9 +166,11 @@ class AuditBuilder:
         self._keyed = _begin_digests(digest_key) if digest_key else None
         self._ids: dict[str, str] = {}
         """Ids of calls as they are recorded: each is in the answer, at its call's admission, its end and in labels."""
+        self._kinds: dict[tuple[str, ...], _Texts] = {}
+        """What the admissions of a tool have in common, as it is recorded."""
         self._labels: dict[Label, str] = {}
         """Labels as they are recorded: those of the tools, and the one that a call is made under."""
-        self._open_calls: dict[int, tuple[ToolCall, _Texts | None]] = {}
+        self._open_calls: dict[int, tuple[ToolCall, NotedAdmission | None]] = {}
         """Calls that were admitted and have had no event since, with the record that is held back of each. By identity:
         two calls of a turn may have one id."""
 
@@ -121,7 +185,7 @@ class AuditBuilder:
         """Return the records of an event; none of an event that decides and changes nothing."""
         match event:
             case CallAdmitted():
-                return self.admission(
+                noted = self.admission(
                     event.call,
                     event.arguments,
                     repairs=event.repairs,
@@ -132,10 +196,14 @@ class AuditBuilder:
                     isolation=event.isolation,
                     tainted_by=event.tainted_by,
                 )
+                return () if noted is None else (self.write(noted),)
             case CallFinished():
-                return self.end(event.call, event.result, event.seconds, event.recalled)
+                ended = self.end(
+                    event.call, event.result, event.seconds, event.recalled
+                )
+                return (self.write(ended),)
             case ModelAnswered():
-                return self.answer(event.turn, event.answer)
+                return (self.write(note_answer(event.turn, event.answer)),)
             case AttemptStarted():
                 if event.attempt == 1 and self.is_open(event.call):
                     return ()  # admission and end say it as well
@@ -152,7 +220,7 @@ class AuditBuilder:
         _, admitted = self._open_calls.pop(id(call), (None, None))
         if admitted is None:
             return [record]
-        return [("CallAdmitted", _join(admitted)), record]
+        return [self.write(admitted), record]
 
     def is_open(self, call: ToolCall) -> bool:
         """Whether a call was admitted, and nothing has been recorded of it since."""
@@ -161,24 +229,6 @@ class AuditBuilder:
     def holds_back(self, call: ToolCall) -> bool:
         """Whether the record of a call's admission waits for its end: it is a harmless read."""
         return self._open_calls.get(id(call), (None, None))[1] is not None
-
-    def answer(self, turn: int, answer: Turn) -> Records:
-        """Return the record of a model's answer."""
-        redactor = self._redactor
-        calls = ",".join(
-            [
-                f"[{self._describe_id(call.id)},{_quote(_tool(call, redactor))}]"
-                for call in answer.calls
-            ]
-        )
-        texts = {
-            "calls": f"[{calls}]",
-            "finish": _quote(answer.finish),
-            "turn": f"{turn}",
-        }
-        if self._principal:
-            texts["principal"] = self._principal
-        return [("ModelAnswered", _join(texts))]
 
     def admission(
         self,
@@ -192,57 +242,154 @@ class AuditBuilder:
         pin: str,
         isolation: str,
         tainted_by: Label | None,
-    ) -> Records:
-        """Return the record of a call that may run; none of a read at low risk, of which that is held back."""
-        redactor = self._redactor
-        texts = self._describe_arguments(arguments, key)
-        texts["call"] = self._describe_id(call.id)
-        texts["tool"] = _quote(_tool(call, redactor))
-        texts["repairs"] = canonical_json(list(repairs)) if repairs else "[]"
-        texts["risk"] = _quote(risk)
-        texts["why"] = _quote(
-            redactor.name(why) if len(why) < 64 else _line(why, redactor)
+    ) -> NotedAdmission | None:
+        """Note a call that may run; None of a read at low risk, of which the record is held back."""
+        text = _plain_text(arguments)
+        texts = None
+        if text is None:
+            text = ""
+            texts = self._describe_carefully(arguments, key)
+        noted = NotedAdmission(
+            call, text, texts, repairs, key, risk, why, pin, isolation, tainted_by
         )
-        texts["pin"] = _quote(pin)
-        texts["isolation"] = _quote(isolation)
-        if tainted_by is not None:
-            texts["labels"] = self._describe_label(tainted_by)
-        if self._principal:
-            texts["principal"] = self._principal
         # Harmless: a read, which has no key, at low risk.
         if not key and risk == "low":
-            self._open_calls[id(call)] = (call, texts)
-            return ()
+            self._open_calls[id(call)] = (call, noted)
+            return None
         self._open_calls[id(call)] = (call, None)
-        return [("CallAdmitted", _join(texts))]
+        return noted
 
     def end(
         self, call: ToolCall, result: ToolResult, seconds: float, recalled: bool = False
-    ) -> Records:
-        """Return the record of a call's end, which is that of its admission too where that is held back."""
-        text = result.text
-        _, admitted = self._open_calls.pop(id(call), (None, None))
-        if admitted is None:
+    ) -> NotedEnd:
+        """Note a call's end, of which the record is that of its admission too where that is held back."""
+        _, admission = self._open_calls.pop(id(call), _NOT_OPEN)
+        failure = result.failure
+        return NotedEnd(
+            admission,
+            call,
+            result.text,
+            failure is None,
+            "" if failure is None else str(failure.code),
+            result.attempts,
+            result.replayed,
+            result.label,
+            seconds,
+            recalled,
+        )
+
+    # ------------------------------------------------------------------ writing
+
+    def holds_no_secret(self, noted: Sequence[Noted]) -> bool:
+        """Whether nothing in the ids of these calls and in their plain arguments looks like a secret.
+
+        One look at all of them finds what a look at each would find: no secret holds as many line feeds as stand
+        between them, and no pattern passes over so many. Where it finds something, each is looked at alone.
+        """
+        ids: list[str] = []
+        texts: list[str] = []
+        for each in noted:
+            if type(each) is NotedAnswer:
+                ids += [call.id for call in each.calls]
+            elif type(each) is NotedEnd:
+                if each.admission is not None:
+                    texts.append(each.admission.text)
+            elif type(each) is NotedAdmission:
+                texts.append(each.text)
+        shown = _APART.join(ids + texts)
+        if len(shown) > MOST_TEXT_CHARS or self._redactor.text(shown) != shown:
+            return False
+        for id in ids:
+            self._remember_id(id, _quote(id))
+        return True
+
+    def write(self, noted: Noted, *, is_clean: bool = False) -> Record:
+        """Return the record of what was noted; in any thread, and the same each time.
+
+        Args:
+            is_clean: See `holds_no_secret`.
+        """
+        if type(noted) is NotedEnd:
+            return "CallFinished", _join(self._write_end(noted, is_clean))
+        if type(noted) is NotedAdmission:
+            return "CallAdmitted", _join(self._write_admission(noted, is_clean))
+        if type(noted) is NotedAnswer:
+            return "ModelAnswered", self._write_answer(noted)
+        return cast(Record, noted)
+
+    def _write_answer(self, noted: NotedAnswer) -> str:
+        redactor = self._redactor
+        calls = ",".join(
+            [
+                f"[{self._describe_id(call.id)},{_quote(_tool(call, redactor))}]"
+                for call in noted.calls
+            ]
+        )
+        texts = {
+            "calls": f"[{calls}]",
+            "finish": _quote(noted.finish),
+            "turn": f"{noted.turn}",
+        }
+        if self._principal:
+            texts["principal"] = self._principal
+        return _join(texts)
+
+    def _write_admission(self, noted: NotedAdmission, is_clean: bool) -> _Texts:
+        kind = (noted.call.name, noted.risk, noted.why, noted.pin, noted.isolation)
+        alike = self._kinds.get(kind)
+        if alike is None:
+            alike = self._describe_kind(noted)
+            if len(noted.call.name) <= _LONGEST_ID and len(noted.why) <= _LONGEST_ID:
+                if len(self._kinds) >= _MOST_KINDS:
+                    self._kinds.clear()
+                self._kinds[kind] = alike
+        texts = alike | self._describe_arguments(noted, is_clean)
+        texts["call"] = self._describe_id(noted.call.id)
+        if noted.repairs:
+            texts["repairs"] = canonical_json(list(noted.repairs))
+        if noted.tainted_by is not None:
+            texts["labels"] = self._describe_label(noted.tainted_by)
+        return texts
+
+    def _describe_kind(self, noted: NotedAdmission) -> _Texts:
+        """Return the members that the admissions of one tool have in common."""
+        redactor = self._redactor
+        why = noted.why
+        shown = redactor.name(why) if len(why) < 64 else _line(why, redactor)
+        texts = {
+            "tool": _quote(_tool(noted.call, redactor)),
+            "repairs": "[]",
+            "risk": _quote(noted.risk),
+            "why": _quote(shown),
+            "pin": _quote(noted.pin),
+            "isolation": _quote(noted.isolation),
+        }
+        if self._principal:
+            texts["principal"] = self._principal
+        return texts
+
+    def _write_end(self, noted: NotedEnd, is_clean: bool) -> _Texts:
+        text = noted.text
+        if noted.admission is None:
             texts = {
-                "call": self._describe_id(call.id),
-                "tool": _quote(_tool(call, self._redactor)),
+                "call": self._describe_id(noted.call.id),
+                "tool": _quote(_tool(noted.call, self._redactor)),
             }
             if self._principal:
                 texts["principal"] = self._principal
         else:
-            texts = admitted
-        if recalled:
+            texts = self._write_admission(noted.admission, is_clean)
+        if noted.recalled:
             texts["recalled"] = "true"
-        code = "" if result.failure is None else str(result.failure.code)
-        texts["ok"] = "true" if result.ok else "false"
-        texts["code"] = _quote(code)
-        texts["attempts"] = f"{result.attempts}"
-        texts["replayed"] = "true" if result.replayed else "false"
-        texts["seconds"] = repr(round(seconds, 6))
+        texts["ok"] = "true" if noted.ok else "false"
+        texts["code"] = _quote(noted.code) if noted.code else '""'
+        texts["attempts"] = f"{noted.attempts}"
+        texts["replayed"] = "true" if noted.replayed else "false"
+        texts["seconds"] = _describe_seconds(noted.seconds)
         texts["result_bytes"] = f"{_count_bytes(text)}"
         texts["result"] = f'"{self._digest(text)}"'
-        texts["labels"] = self._describe_label(result.label)
-        return [("CallFinished", _join(texts))]
+        texts["labels"] = self._describe_label(noted.label)
+        return texts
 
     def _digest(self, text: str) -> str:
         """Return the digest of a result: of the whole text where there is a key, else of the redacted one."""
@@ -255,19 +402,27 @@ class AuditBuilder:
         outer.update(inner.digest())
         return f"{KEYED}{outer.hexdigest()}"
 
-    def _describe_arguments(self, arguments: Mapping[str, Json], key: str) -> _Texts:
+    def _describe_arguments(self, noted: NotedAdmission, is_clean: bool) -> _Texts:
         """Return arguments, their digest, and the key of a write."""
-        text = _quick_arguments(arguments, self._redactor)
-        if text is not None:
-            shown: Json = arguments
-            texts = {
-                "arguments": _in_ascii(text),
-                "arguments_sha256": f'"{_sha256(text)}"',
-            }
-        else:
-            body = _arguments(arguments, self._redactor)
-            shown = body["arguments"]
-            texts = {name: canonical_json(value) for name, value in body.items()}
+        if noted.texts is not None:
+            return noted.texts
+        text = noted.text
+        # The text of an argument stands in the JSON as it is where nothing is escaped, so one look at the JSON finds
+        # what a look at each would find.
+        if not is_clean and self._redactor.text(text) != text:
+            return self._describe_carefully(decode(text), noted.key)
+        shown: dict[str, Json] = {}  # nothing was hidden that the key may hold
+        return {
+            "arguments": _in_ascii(text),
+            "arguments_sha256": f'"{_sha256(text)}"',
+            "key": _quote(_key(shown, noted.key, shown, self._redactor)),
+        }
+
+    def _describe_carefully(self, arguments: Mapping[str, Json], key: str) -> _Texts:
+        """Return arguments with whatever is in them, their digest, and the key of a write."""
+        body = _arguments(arguments, self._redactor)
+        texts = {name: canonical_json(value) for name, value in body.items()}
+        shown = body["arguments"]
         texts["key"] = _quote(_key(arguments, key, shown, self._redactor))
         return texts
 
@@ -295,18 +450,21 @@ class AuditBuilder:
         described = self._ids.get(id)
         if described is None:
             described = _quote(_line(id, self._redactor))
-            if len(id) <= _LONGEST_ID:
-                if len(self._ids) >= _MOST_IDS:
-                    self._ids.clear()
-                self._ids[id] = described
+            self._remember_id(id, described)
         return described
+
+    def _remember_id(self, id: str, described: str) -> None:
+        if len(id) <= _LONGEST_ID:
+            if len(self._ids) >= _MOST_IDS:
+                self._ids.clear()
+            self._ids[id] = described
 
     def _take_held_back(self) -> Records:
         """Return the records that are held back of calls without an end, and forget these calls."""
         held = [
-            ("CallAdmitted", _join(texts))
-            for _, texts in self._open_calls.values()
-            if texts is not None
+            self.write(noted)
+            for _, noted in self._open_calls.values()
+            if noted is not None
         ]
         self._open_calls.clear()
         return held
@@ -321,6 +479,11 @@ class AuditBuilder:
 
 _Texts: TypeAlias = "dict[str, str]"
 """The members of a body, each as canonical JSON."""
+
+
+def note_answer(turn: int, answer: Turn) -> NotedAnswer:
+    """Return a model's answer as the log tells it."""
+    return NotedAnswer(turn, answer.calls, answer.finish)
 
 
 def _join(texts: _Texts) -> str:
@@ -345,23 +508,23 @@ def _name(event: Event) -> str:
     return type(event).__name__
 
 
-def _quick_arguments(arguments: Mapping[str, Json], redactor: Redactor) -> str | None:
-    """Return arguments as JSON where they are short and plain and nothing in them looks like a secret.
-
-    The text of an argument stands in the JSON as it is where nothing is escaped, so one look at the JSON finds what a
-    look at each would find. None where that is not so, or where something is found.
-    """
+def _plain_text(arguments: Mapping[str, Json]) -> str | None:
+    """Return arguments as JSON where they are short and plain, nothing is escaped, and no name speaks of a secret."""
     if not _PLAIN.issuperset(map(type, arguments.values())):
         return None
     try:
         text = _encode(arguments).decode()
     except UnicodeEncodeError:
         return None  # a lone surrogate
-    if len(text) > _MOST_QUICK_CHARS or "\\" in text:
-        return None
-    if any(map(is_secret_name, arguments)) or redactor.text(text) != text:
+    if len(text) > _MOST_QUICK_CHARS or "\\" in text or _names_secrets(*arguments):
         return None
     return text
+
+
+@lru_cache(maxsize=256)
+def _names_secrets(*names: str) -> bool:
+    """Whether one of these arguments is a secret by its name; the names of a tool's arguments come again and again."""
+    return any(map(is_secret_name, names))
 
 
 def _in_ascii(text: str) -> str:
@@ -379,6 +542,14 @@ def _begin_digests(key: bytes) -> tuple[hashlib._Hash, hashlib._Hash]:
     block = key.ljust(_BLOCK_BYTES, b"\0")
     inner = hashlib.sha256(bytes(each ^ 0x36 for each in block))
     return inner, hashlib.sha256(bytes(each ^ 0x5C for each in block))
+
+
+def _describe_seconds(seconds: float) -> str:
+    """Return a time as JSON, to the microsecond: `repr(round(seconds, 6))` in a quarter of the time."""
+    if not 1e-4 <= seconds < 1e9:
+        return repr(round(seconds, 6))
+    text = f"{seconds:.6f}".rstrip("0")
+    return f"{text}0" if text[-1] == "." else text
 
 
 def _count_bytes(text: str) -> int:

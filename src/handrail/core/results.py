@@ -118,6 +118,14 @@ def plain(value: Any) -> Json:
     return _parse(_encode(value))
 
 
+def is_written_as(value: Any, text: str) -> bool:
+    """Whether a text is the JSON of a value that is no text, as `plain` reads it."""
+    kind = type(value)
+    if kind is dict or kind is list:
+        return not media_in(value) and _encode(value) == text.encode("utf-8", "replace")
+    return False
+
+
 def copy_plain(value: Any) -> Json:
     """Return what `plain` returns for a value that `materialize.is_plain`."""
     return as_text(value) if type(value) is str else _parse(_encode(value))

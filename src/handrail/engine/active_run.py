@@ -217,9 +217,18 @@ class ActiveRun(Struct, eq=False):
                 return
 
     def attach_journal(
-        self, stored: StoredRun, *, now: Callable[[], float], replaying: bool
+        self,
+        stored: StoredRun,
+        *,
+        now: Callable[[], float],
+        replaying: bool,
+        as_texts: bool = False,
     ) -> None:
-        """Continue along a journal, as if no time had passed since its last step in this round."""
+        """Continue along a journal, as if no time had passed since its last step in this round.
+
+        Args:
+            as_texts: See `JournalCursor`.
+        """
         if self.progress.turn:
             last = self.progress.turn
             steps = [step for step in stored.steps if step.turn > last]
@@ -236,7 +245,10 @@ class ActiveRun(Struct, eq=False):
         started = self.started
         spent = self.progress.spent
         self.recording = JournalCursor(
-            stored, lambda: now() - started - spent.waited_s, replaying=replaying
+            stored,
+            lambda: now() - started - spent.waited_s,
+            replaying=replaying,
+            as_texts=as_texts,
         )
         if not replaying:
             self._drive(_driver_of(stored.record))

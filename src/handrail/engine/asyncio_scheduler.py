@@ -11,6 +11,7 @@ from typing import Any
 from handrail.engine.attempts import CANCEL_GRACE_S
 from handrail.engine.eager_tasks import EagerTasks
 from handrail.engine.executor import BatchExecutor
+from handrail.engine.timeouts import RareTimer, rare_timers
 from handrail.futures import mailbox
 
 
@@ -36,6 +37,12 @@ class AsyncioScheduler:
     ) -> asyncio.TimerHandle:
         """See `Scheduler.call_later`."""
         return self.loop.call_later(seconds, then, *args)
+
+    def call_rarely(
+        self, seconds: float, then: Callable[..., Any], *args: Any
+    ) -> RareTimer:
+        """See `Scheduler.call_rarely`."""
+        return rare_timers(self.loop).call_later(seconds, then, args)
 
     def call_soon_threadsafe(self, then: Callable[..., Any], *args: Any) -> None:
         """See `Scheduler.call_soon_threadsafe`. The scheduler is left when its loop is closed."""

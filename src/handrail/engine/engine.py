@@ -1168,7 +1168,10 @@ class Engine:
         self, active: ActiveRun, stored: StoredRun, *, replaying: bool = False
     ) -> None:
         """Drive the run along its journal, as if no time had passed since its last step."""
-        active.attach_journal(stored, now=self.now, replaying=replaying)
+        as_texts: bool = getattr(self._keeps, "takes_texts", False)
+        active.attach_journal(
+            stored, now=self.now, replaying=replaying, as_texts=as_texts
+        )
 
     def _make_flow(self, rules: Rules) -> FlowState | None:
         """Return the flow of a run with these rules; None without any.

@@ -195,7 +195,7 @@ class BatchExecutor:
             self.leave()
         elif self.leases and self.beat is None and self.engine.leases is not None:
             # Only now: a write that ends without a wait needs no renewal.
-            self.beat = self.scheduler.call_later(
+            self.beat = self.scheduler.call_rarely(
                 BEAT_S, self.renew_leases, self.engine.leases
             )
 
@@ -652,7 +652,7 @@ class BatchExecutor:
             self.unanswered.append((monotonic() + STORE_S, state, pending))
             # one timer for all that is asked: most are answered at once
             if len(self.unanswered) == 1:
-                self.silence = self.scheduler.call_later(STORE_S, self.check_silence)
+                self.silence = self.scheduler.call_rarely(STORE_S, self.check_silence)
 
     def claim(self, state: CallState, effect: Claim) -> None:
         """Claim a write, once the writes that ended before it in this run are settled."""
@@ -762,7 +762,7 @@ class BatchExecutor:
 
     def renew_leases(self, store: LeaseStore) -> None:
         """Renew the leases of writes that are still under way."""
-        self.beat = self.scheduler.call_later(BEAT_S, self.renew_leases, store)
+        self.beat = self.scheduler.call_rarely(BEAT_S, self.renew_leases, store)
         for state, lease in self.leases.items():
             if self.batch.results[state.index] is None:
                 lease.renew(store)

@@ -61,6 +61,12 @@ class Scheduler(Protocol):
         """Call when the time has passed."""
         ...
 
+    def call_rarely(
+        self, seconds: float, then: Callable[..., Any], *args: Any
+    ) -> Handle:
+        """As `call_later`, in the scheduler's thread only: one of a few lengths, and nearly always cancelled."""
+        ...
+
     def start_eagerly(self, begin: Callable[[], Awaitable[Any]]) -> Outcome | None:
         """Take the first step of something that is awaited; return how it ended, or None while it goes on."""
         ...

@@ -30,6 +30,7 @@ from handrail.records import (
     StandingApproval,
     StoredRun,
     Submission,
+    UnwrittenEntry,
     WriteRecord,
 )
 from handrail.tools.keys import digest
@@ -145,6 +146,8 @@ _AS_THEY_ARE = (
     "audit_key",
     "digest_key",
     "takes_groups",
+    "takes_texts",
+    "takes_unwritten",
     "log_refuses",
     "settle",
     "renew",
@@ -316,7 +319,9 @@ class _View:
 
     # ------------------------------------------------------------------ the audit log
 
-    def append_audit(self, notices: Sequence[AuditEntry]) -> StoreAnswer[None]:
+    def append_audit(
+        self, notices: Sequence[AuditEntry | UnwrittenEntry]
+    ) -> StoreAnswer[None]:
         mine = [replace(each, run_id=self._qualify(each.run_id)) for each in notices]
         return self._store.append_audit(mine)  # type: ignore[no-any-return]  # any store
 

@@ -92,6 +92,12 @@ class ThreadScheduler:
         heapq.heappush(self._timers, timer)
         return timer
 
+    def call_rarely(
+        self, seconds: float, then: Callable[..., Any], *args: Any
+    ) -> TimerHandle:
+        """See `Scheduler.call_rarely`."""
+        return self.call_later(seconds, then, *args)
+
     def start_eagerly(self, begin: Callable[[], Awaitable[Any]]) -> None:
         """See `Scheduler.start_eagerly`: none is taken in this thread."""
 

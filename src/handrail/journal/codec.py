@@ -19,17 +19,19 @@ Rule 2: the format is documented here and versioned. What cannot be read is refu
 from __future__ import annotations
 
 import hashlib
+import json
 from base64 import b64decode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
 from msgspec import Struct, field
+from msgspec.json import encode
 from msgspec.structs import asdict, astuple, fields, replace
 
 from handrail.calls import TRUSTED, Label, Media, ToolCall, ToolResult
 from handrail.core.budgets import Budget
-from handrail.core.results import plain
+from handrail.core.results import is_written_as, plain
 from handrail.effects import Approval
 from handrail.errors import Code, ConfigError, Failure, JournalMismatch, Json
 from handrail.messages import (
@@ -46,6 +48,9 @@ from handrail.messages import (
 )
 from handrail.records import JournalStep
 from handrail.tools import keys
+
+_quote = json.encoder.encode_basestring_ascii
+_encode_ascii = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class RunInput(Struct, frozen=True):
@@ -142,6 +147,32 @@ def turn_as_json(turn: Turn) -> dict[str, Json]:
     )
 
 
+def turn_as_text(turn: Turn, model: str) -> str:
+    """Return a usual answer, and the name of its model, as the ASCII JSON of `turn_as_json`; empty for any other."""
+    if (
+        turn.raw
+        or turn.reasoning
+        or turn.refusal
+        or turn.server_side
+        or turn.waits_for
+        or any(call.program for call in turn.calls)
+    ):
+        return ""
+    calls = [
+        f"[{_quote(call.id)},{_quote(call.name)},{_quote(call.arguments)}]"
+        for call in turn.calls
+    ]
+    text = f'"text":{_quote(turn.text)},' if turn.text else ""
+    called = f'"calls":[{",".join(calls)}],' if calls else ""
+    named = f',"model":{_quote(model)}' if model else ""
+    return f'{{{text}{called}"finish":{_quote(turn.finish)},"usage":{_usage_as_text(turn.usage)}{named}}}'
+
+
+@lru_cache(maxsize=256)
+def _usage_as_text(usage: Usage) -> str:
+    return encode(astuple(usage)).decode()
+
+
 def _call_as_json(call: ToolCall) -> list[Json]:
     members: list[Json] = [call.id, call.name, call.arguments]
     if call.program:
@@ -200,6 +231,43 @@ def result_as_json(result: ToolResult) -> dict[str, Json]:
             "labels": label_as_json(result.label),
         }
     )
+
+
+def result_as_text(result: ToolResult) -> str:
+    """Return a usual success as the ASCII JSON of `result_as_json`; empty for any other result.
+
+    The text of such a result is the JSON of its value, so it is written once and stands there twice.
+    """
+    if not result.ok or (
+        result.note
+        or result.repairs
+        or result.handle
+        or result.media
+        or result.done_under
+    ):
+        return ""
+    text = _quote(result.text)
+    value = text
+    if type(result.value) is not str:
+        if "\\" in result.text or not is_written_as(result.value, result.text):
+            return ""
+        # without a backslash in it, quoting has escaped what is not ASCII, and the quotation marks
+        value = text[1:-1].replace('\\"', '"')
+    elif result.value != result.text:
+        return ""
+    call = f',"call":{_quote(result.call_id)}' if result.call_id else ""
+    name = f',"name":{_quote(result.name)}' if result.name else ""
+    shown = f',"text":{text}' if result.text else ""
+    return (
+        f'{{"value":{value}{call}{name}{shown},"attempts":{result.attempts},'
+        f'"replayed":{"true" if result.replayed else "false"}{_label_as_text(result.label)}}}'
+    )
+
+
+@lru_cache(maxsize=256)
+def _label_as_text(label: Label) -> str:
+    members = label_as_json(label)
+    return f',"labels":{_encode_ascii(members)}' if members else ""
 
 
 def _add_usual(members: dict[str, Json], result: ToolResult) -> dict[str, Json]:

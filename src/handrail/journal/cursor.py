@@ -47,6 +47,7 @@ class JournalCursor:
     Args:
         elapsed_s: How long the run has worked, without the time that people took.
         replaying: Nothing new may happen: a missing step is a mismatch.
+        as_texts: The store takes the bodies of steps as texts, which it need not write again.
     """
 
     def __init__(
@@ -55,12 +56,14 @@ class JournalCursor:
         elapsed_s: Callable[[], float],
         *,
         replaying: bool = False,
+        as_texts: bool = False,
     ) -> None:
         record = stored.record
         check_version(record)
         self.run_id = record.run_id
         self.epoch = record.epoch
         self.replaying = replaying
+        self._as_texts = as_texts
         asked = record.input
         self.names_model = isinstance(asked, Mapping) and bool(asked.get("model"))
         """Whether the run's input says which model is asked."""
@@ -116,10 +119,15 @@ class JournalCursor:
         key = codec.model_key(turn)
         if not self._has(key):
             self._noted_values[key] = answer
-            body = codec.turn_as_json(answer)
-            if model:
-                body["model"] = model
-            self._new_steps.append(JournalStep(key, "model", body, self._elapsed_s()))
+            elapsed_s = self._elapsed_s()
+            if self._as_texts and (text := codec.turn_as_text(answer, model)):
+                step = JournalStep(key, "model", None, elapsed_s, text)
+            else:
+                body = codec.turn_as_json(answer)
+                if model:
+                    body["model"] = model
+                step = JournalStep(key, "model", body, elapsed_s)
+            self._new_steps.append(step)
 
     def note_results(self, turn: int, batch: Batch) -> None:
         """Record the results of a turn's calls, or of the steps that followed them, without those that wait."""
@@ -129,6 +137,14 @@ class JournalCursor:
             code = None if result.failure is None else result.failure.code
             if code in PENDING or self._has(key):
                 continue
+            self._noted_values[key] = result
+            if self._as_texts and not state.key:
+                text = codec.result_as_text(result)
+                if text:
+                    self._new_steps.append(
+                        JournalStep(key, "call", None, elapsed_s, text)
+                    )
+                    continue
             body = codec.result_as_json(result)
             if (
                 state.key
@@ -136,7 +152,6 @@ class JournalCursor:
                 body["arguments"] = state.call.arguments
             if code == Code.IN_DOUBT:
                 body["write"] = list(batch.identify_write(state))
-            self._noted_values[key] = result
             self._new_steps.append(JournalStep(key, "call", body, elapsed_s))
 
     def note_folds(self, turn: int, folds: Sequence[tuple[int, str]]) -> None:
@@ -159,6 +174,8 @@ class JournalCursor:
             None where the steps spell all of them out, in order; also where the run ended before it read all answers
             that are recorded.
         """
+        if self._are_noted(messages):
+            return None
         keys = {id(value): key for key, value in self._noted_values.items()}
         listed: list[Json] = []
         for message in messages:
@@ -175,6 +192,37 @@ class JournalCursor:
         ):
             return None
         return listed
+
+    def _are_noted(self, messages: Sequence[Message]) -> bool:
+        """Whether these are the answers and results that this process has noted, all of them and in order.
+
+        Quick, and true of nearly every run; where it is not, `list_messages` looks closer.
+        """
+        if self._stored_steps or len(messages) != len(self._noted_values):
+            return False
+        last = place = left = 0
+        for message, (key, value) in zip(
+            messages, self._noted_values.items(), strict=True
+        ):
+            if isinstance(message, ToolMessage):
+                if message.result is not value or key != f"{last}.{place}":
+                    return False
+                place += 1
+                left -= 1
+                continue
+            number, _, what = key.partition(".")
+            if (
+                left
+                or what != "m"
+                or int(number) <= last
+                or not isinstance(message, AssistantMessage)
+                or message.turn is not value
+            ):
+                return False
+            last = int(number)
+            place = 0
+            left = len(message.turn.calls)
+        return not left
 
     def _count_answers(self) -> int:
         keys = self._noted_values.keys() | self._stored_steps.keys()

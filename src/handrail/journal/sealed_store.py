@@ -112,6 +112,8 @@ class SealedStore:
         for name in dir(store):
             if not name.startswith("_"):
                 setattr(self, name, getattr(store, name))
+        # a secret is found in a body, and not in its JSON
+        self.takes_texts = False
         for name in (
             "begin_run",
             "append_entry",

@@ -19,7 +19,12 @@ from handrail.stores import group_commit
 from handrail.stores.database import Connection, SavedResult
 from handrail.stores.group_commit import GATHER_S, Writer
 from handrail.stores.reading import Reader
-from handrail.stores.sql_values import encode_journal, encode_name, statements
+from handrail.stores.sql_values import (
+    are_short_names,
+    encode_journal,
+    encode_name,
+    statements,
+)
 
 T = TypeVar("T")
 
@@ -97,8 +102,11 @@ class DurableStore:
         Raises:
             StoreUnavailable: It was not recorded: the write stays in doubt.
         """
-        scope = encode_name(settle.scope)
-        key = encode_name(settle.key)
+        scope = settle.scope
+        key = settle.key
+        if not are_short_names(scope, key):
+            scope = encode_name(scope)
+            key = encode_name(key)
         value = None if settle.value is None else encode_journal(settle.value)
         return self._writer.submit(
             Settle(
@@ -188,6 +196,12 @@ def _close(writer: Writer, reader: Reader) -> None:
 
 
 def _encode_claim(claim: Claim) -> Claim:
+    if (
+        not claim.locks
+        and claim.lease_s <= MAX_STORABLE_LEASE_S
+        and are_short_names(claim.scope, claim.key, claim.run_id)
+    ):
+        return claim  # nearly always
     scope = encode_name(claim.scope)
     key = encode_name(claim.key)
     run_id = encode_name(claim.run_id)

@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 
 from msgspec import Struct
 
-from handrail.effects import Claim, LookUp, Renew, Settle
+from handrail.effects import Claim
 from handrail.errors import Fenced, HandrailError, StoreUnavailable
 from handrail.futures import StoreFuture
 from handrail.logs import log
@@ -33,6 +33,7 @@ from handrail.stores.database import (
     RetryGroup,
     SavedResult,
     Transaction,
+    WriteName,
 )
 from handrail.stores.ledger import Ledger
 from handrail.stores.requests import (
@@ -57,6 +58,19 @@ share a commit."""
 
 # A decision is made again when another process was quicker; each time somebody has got on, so this is never reached.
 MAX_DECISIONS = 100
+
+
+_forks = 0
+"""How many forks lie between the first process and this one: a thread of before the last is not here."""
+
+
+def _count_fork() -> None:
+    global _forks
+    _forks += 1
+
+
+if hasattr(os, "register_at_fork"):  # elsewhere nothing forks
+    os.register_at_fork(after_in_child=_count_fork)
 
 
 class _Queued(Struct, eq=False, gc=False):
@@ -102,7 +116,7 @@ class Writer:
         self._is_open = True
         self._lock = Lock()
         self._change = Condition(self._lock)
-        self._process = os.getpid()
+        self._forks = _forks
         self._thread = Thread(
             target=self._run, name=f"handrail store {name}", daemon=True
         )
@@ -125,14 +139,11 @@ class Writer:
         Raises:
             StoreUnavailable: The store is closed, or the process is a fork of the one that opened it.
         """
-        if os.getpid() != self._process:
+        if self._forks != _forks:
             raise _forked()
-        answer: Future[Any] = StoreFuture()
-        if is_final:
-            answer.set_running_or_notify_cancel()
-        queued = _Queued(request, answer, is_final)
+        answer: Future[Any] = StoreFuture(is_running=is_final)
         with self._lock:
-            self._enqueue(queued, within_s)
+            self._enqueue(_Queued(request, answer, is_final), within_s)
         return answer
 
     def submit_shared(
@@ -152,13 +163,12 @@ class Writer:
         Raises:
             StoreUnavailable: As `submit`.
         """
-        if os.getpid() != self._process:
+        if self._forks != _forks:
             raise _forked()
         with self._lock:
             shared = self._shared.get(operation)
             if shared is None:
-                answer: Future[Any] = StoreFuture()
-                answer.set_running_or_notify_cancel()
+                answer: Future[Any] = StoreFuture(is_running=True)
                 shared = _SharedRequest([], answer)
                 self._enqueue(
                     _Queued(
@@ -194,12 +204,11 @@ class Writer:
     def _enqueue(self, queued: _Queued, within_s: float = 0.0) -> None:
         if not self._is_open:
             raise StoreUnavailable("the store is closed")
-        is_first = not self._queue
         self._queue.append(queued)
-        if is_first:
+        if len(self._queue) == 1:
             self._held_until = monotonic() + within_s if within_s else None
             self._change.notify()
-        else:
+        elif self._held_until is not None:
             self._hurry(within_s)
 
     def _hurry(self, within_s: float) -> None:
@@ -223,7 +232,7 @@ class Writer:
         Returns:
             Whether the database answered.
         """
-        if os.getpid() != self._process:
+        if self._forks != _forks:
             return True
         with self._lock:
             self._is_open = False
@@ -409,13 +418,14 @@ def _decide_and_commit(
 
     Entries of journals come before claims: a run that was taken over claims nothing.
     """
-    names = [
-        write_name(each)
-        for each in requests
-        if isinstance(each, (Claim, LookUp, Settle, Renew))
-    ]
+    names: list[WriteName] = []
+    operations: dict[Callable[..., Any], list[int]] = {}
+    for position, request in enumerate(requests):
+        if type(request) is GroupOperation:
+            operations.setdefault(request.run, []).append(position)
+        elif type(request) is not SavedResult:
+            names.append(write_name(request))
     ledger = Ledger(map(row_from, connection.rows(names)) if names else ())
-    operations = _group_operations(requests)
     answers: list[Any] = [None] * len(requests)
     fenced: set[tuple[str, int]] = set()
     for run, positions in operations.items():
@@ -427,11 +437,13 @@ def _decide_and_commit(
             if isinstance(answer, Fenced) and argument is not None:
                 fenced.add((argument.run_id, argument.epoch))
     for position, request in enumerate(requests):
-        if fenced and isinstance(request, Claim) and _is_fenced(request, fenced):
+        if type(request) is GroupOperation:
+            continue
+        if fenced and type(request) is Claim and _is_fenced(request, fenced):
             answers[position] = Fenced(
                 f"the run {request.run_id!r} has been taken over"
             )
-        elif not isinstance(request, GroupOperation):
+        else:
             answers[position] = answer_request(request, ledger, connection, now)
     _end_transaction(connection, ledger, requests, has_operations=bool(operations))
     return answers
@@ -459,17 +471,6 @@ def _end_transaction(
     old = [row for row in changed if row.stored]
     connection.write(new, old, results)
     connection.commit()
-
-
-def _group_operations(
-    requests: Sequence[StoreRequest],
-) -> dict[Callable[..., Any], list[int]]:
-    """Return the positions of the operations of each kind."""
-    kinds: dict[Callable[..., Any], list[int]] = {}
-    for position, request in enumerate(requests):
-        if isinstance(request, GroupOperation):
-            kinds.setdefault(request.run, []).append(position)
-    return kinds
 
 
 def run_job(

@@ -42,11 +42,10 @@ StoreRequest: TypeAlias = Claim | LookUp | Settle | Renew | SavedResult | GroupO
 
 def write_name(request: Claim | LookUp | Settle | Renew) -> WriteName:
     """Return the name of the write that a request is about, and its act where other keys count."""
-    if isinstance(request, LookUp):
-        request = request.claim
-    if not isinstance(request, Claim) or not request.guard or not request.run_id:
-        return request.scope, request.key, None, None
-    return request.scope, request.key, request.run_id, request.fingerprint.hex()
+    named = request.claim if isinstance(request, LookUp) else request
+    if type(named) is not Claim or not named.guard or not named.run_id:
+        return named.scope, named.key, None, None
+    return named.scope, named.key, named.run_id, named.fingerprint.hex()
 
 
 def takes_locks(request: StoreRequest) -> bool:
@@ -115,7 +114,8 @@ def _claim(claim: Claim, ledger: Ledger, database: Statements, now: float) -> Cl
         foreign_locks = _find_foreign_locks(claim, database)
         if any(lock.is_held(now) for lock in foreign_locks.values()):
             return Claimed(ClaimState.LOCKED)
-    stale_key = _recall_act(claim, ledger, database, now) if _looks_back(claim) else ""
+    looks_back = _looks_back(claim)
+    stale_key = _recall_act(claim, ledger, database, now) if looks_back else ""
     approval = _load_approval(claim, database) if claim.approval else None
     answer = ledger.claim(claim, now, approval)
     if answer.state.is_taken:
@@ -123,7 +123,7 @@ def _claim(claim: Claim, ledger: Ledger, database: Statements, now: float) -> Cl
             _use_approval(claim, approval, answer.fence, database)
         if claim.locks:
             _take_locks(claim, answer.fence, foreign_locks, database, now)
-    if answer.state is ClaimState.FRESH and _looks_back(claim):
+    if looks_back and answer.state is ClaimState.FRESH:
         _remember_act(claim, stale_key, database, now)
     return _with_parsed_value(answer)
 

@@ -16,7 +16,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from itertools import chain
 from secrets import token_hex
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 from msgspec import DecodeError, Struct
 from msgspec.json import decode
@@ -46,6 +46,7 @@ from handrail.records import (
     RunRecord,
     StandingApproval,
     StoredRun,
+    UnwrittenEntry,
     WriteRecord,
 )
 from handrail.stores.database import Connection, Database, RetryGroup
@@ -65,11 +66,16 @@ from handrail.stores.submitted import SubmittedRuns
 
 _SQL = statements("runs.sql")
 
+_quote = json.encoder.encode_basestring_ascii
+
 _STEPS = "steps"
 """The kind of a row that holds several steps, as a list of key, kind, body and time."""
 
 HELD_S = 0.02
 """How long an audit record of a harmless read may be held back."""
+
+_AuditRow: TypeAlias = tuple[str, str, str, int]
+"""Run, event and body of a row for the log, and how many records it holds."""
 
 _BEYOND_ALL = 2**62
 """A number that no run has."""
@@ -88,6 +94,10 @@ class DurableRuns(SubmittedRuns):
     audit_key_file = ""
     takes_groups = True
     """Whether the log takes several records as one entry; see `chain.group_records`."""
+    takes_texts = True
+    """Whether steps are taken with their bodies as texts; see `JournalStep.text`."""
+    takes_unwritten = True
+    """Whether the log writes entries itself, in the thread that commits them: those of many runs in one loop."""
     _last_hash = ""
     """The hash of the newest record that this store has added."""
     _checked_key: bytes | None = None
@@ -472,20 +482,37 @@ class DurableRuns(SubmittedRuns):
 
     # ------------------------------------------------------------------ the audit log
 
-    def append_audit(self, notices: Sequence[AuditEntry]) -> Future[None]:
+    def append_audit(
+        self, notices: Sequence[AuditEntry | UnwrittenEntry]
+    ) -> Future[None]:
         """See `ports.AuditStore.append_audit`."""
         rows = [
-            (
-                encode_name(each.run_id),
-                each.event,
-                each.text or encode_json(each.body, canonical_json),
-                each.count,
-            )
+            _audit_row(each) if isinstance(each, AuditEntry) else each
             for each in notices
         ]
         is_alone = all(each.may_wait for each in notices)
         return self._writer.submit_shared(
-            self._append_audit_rows, rows, within_s=HELD_S if is_alone else GATHER_S
+            self._write_audit_rows, rows, within_s=HELD_S if is_alone else GATHER_S
+        )
+
+    def _write_audit_rows(
+        self,
+        database: Database,
+        now: float,
+        groups: Sequence[list[_AuditRow | UnwrittenEntry]],
+    ) -> Sequence[StoreUnavailable | None]:
+        """Write what is not written yet, and add all to the log; see `_append_audit_rows`."""
+        for rows in groups:
+            written = [
+                _audit_row(row.written()) if isinstance(row, UnwrittenEntry) else row
+                for row in rows
+            ]
+            # in place: the group may be decided again
+            rows[:] = [row for row in written if row[3]]
+        if not any(groups):
+            return [None] * len(groups)
+        return self._append_audit_rows(
+            database, now, cast("Sequence[list[_AuditRow]]", groups)
         )
 
     def log_refuses(self) -> Future[str]:
@@ -510,7 +537,7 @@ class DurableRuns(SubmittedRuns):
         self,
         database: Database,
         now: float,
-        groups: Sequence[Sequence[tuple[str, str, str, int]]],
+        groups: Sequence[Sequence[_AuditRow]],
     ) -> Sequence[StoreUnavailable | None]:
         """Add rows to the end of the log, in this order; or return why the log refuses the key.
 
@@ -528,7 +555,7 @@ class DurableRuns(SubmittedRuns):
         self,
         database: Database,
         now: float,
-        groups: Sequence[Sequence[tuple[str, str, str, int]]],
+        groups: Sequence[Sequence[_AuditRow]],
         *,
         count: int,
         prev: str,
@@ -630,6 +657,11 @@ class DurableRuns(SubmittedRuns):
         )
 
 
+def _audit_row(entry: AuditEntry) -> _AuditRow:
+    text = entry.text or encode_json(entry.body, canonical_json)
+    return encode_name(entry.run_id), entry.event, text, entry.count
+
+
 def _load_digest_key(connection: Connection) -> bytes:
     """Return the key of the store for digests; make one where there is none."""
     rows = connection.run(_SQL["digest_keys"])
@@ -660,7 +692,7 @@ def _encode_steps(
         (
             encode_name(step.key),
             step.kind,
-            encode_journal(step.body),
+            step.text or encode_journal(step.body),
             step.elapsed_s,
         )
         for step in steps
@@ -673,10 +705,11 @@ def _encode_together(
     """Return the steps of an entry as one row; a row of several has no key yet, see `_step_rows`."""
     if len(steps) < 2:
         return _encode_steps(steps)
-    body = encode_journal(
-        [[step.key, step.kind, step.body, step.elapsed_s] for step in steps]
-    )
-    return [("", _STEPS, body, steps[-1].elapsed_s)]
+    written = [
+        f"[{_quote(step.key)},{_quote(step.kind)},{step.text or encode_journal(step.body)},{step.elapsed_s!r}]"
+        for step in steps
+    ]
+    return [("", _STEPS, f"[{','.join(written)}]", steps[-1].elapsed_s)]
 
 
 def _append_entries(

@@ -44,6 +44,12 @@ def encode_name(name: str) -> str:
     return name
 
 
+def are_short_names(*names: str) -> bool:
+    """Whether `encode_name` returns each of these names as it is: one look at all of them."""
+    together = "".join(names)
+    return together.isprintable() and len(together) <= MAX_NAME_CHARACTERS
+
+
 def decode_name(name: str) -> str:
     """Return the name that `encode_name` encoded so, unless it was too long and ends in its digest."""
     if "\x10" not in name:
