@@ -142,7 +142,8 @@ class RunStore(Protocol):
     def append_entry(self, entry: JournalEntry) -> StoreAnswer[bool]:
         """Append to a run, all or nothing; return whether somebody has asked to cancel it.
 
-        A step that is there already stays as it is: an earlier owner recorded the same one.
+        A step that is there already stays as it is: an earlier owner recorded the same one. A store with the attribute
+        `takes_texts = True` is given bodies as texts too, see `records.JournalStep`.
 
         Raises:
             Fenced: The epoch is not the newest one: somebody else has taken the run over. Nothing was added.
@@ -436,7 +437,10 @@ class AuditStore(Protocol):
     """A store with an audit log: append only, each record chained to the one before it; see `audit`."""
 
     def append_audit(self, notices: Sequence[AuditEntry]) -> StoreAnswer[None]:
-        """Add to the log, in this order, all or nothing."""
+        """Add to the log, in this order, all or nothing.
+
+        A store with the attribute `takes_unwritten = True` is given `records.UnwrittenEntry` too.
+        """
         ...
 
     def log(

@@ -11,6 +11,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from threading import Event, Thread
 
@@ -18,7 +19,7 @@ import pytest
 from msgspec.structs import replace
 
 from handrail import process_identity
-from handrail.audit.chain import KEY_BEGUN, KEY_REPLACED, verify
+from handrail.audit.chain import KEY_BEGUN, KEY_REPLACED, group_records, verify
 from handrail.effects import AGAIN, ClaimState, Renew, Settle
 from handrail.errors import ConfigError, Fenced, StoreUnavailable
 from handrail.ports import ApprovalStore, AuditStore, LedgerStore, RunStore
@@ -28,6 +29,7 @@ from handrail.records import (
     JournalEntry,
     JournalStep,
     RunRecord,
+    UnwrittenEntry,
 )
 from handrail.stores import group_commit, maintenance, sql_runs
 from handrail.stores.durable import ResultQuota
@@ -408,6 +410,49 @@ class DurableContract(
         assert [record.seq for record in now(store.log(after=40))] == [41, 42]
         assert {record.run_id for record in now(store.log(run_id="r_2"))} == {"r_2"}
         closed(other)
+
+    def test_a_step_whose_body_is_a_text_is_read_as_one_with_a_body(self, store):
+        assert store.takes_texts
+        body = {"text": "北京", "calls": [["c", "look_up", '{"a": "\n"}']]}
+        steps = [
+            JournalStep("1.m", "model", None, 0.25, json.dumps(body)),
+            JournalStep("1.0", "call", {"value": None}, 1e-05),
+            JournalStep("2.m", "model", None, 3.0, "{}"),
+        ]
+        begun = now(store.begin_run(RunRecord("r_1", {}))).record
+        now(store.append_entry(JournalEntry("r_1", begun.epoch, steps[:2])))
+        now(store.append_entry(JournalEntry("r_1", begun.epoch, steps[2:])))
+        assert now(store.load_run("r_1")).steps == (
+            JournalStep("1.m", "model", body, 0.25),
+            steps[1],
+            JournalStep("2.m", "model", {}, 3.0),
+        )
+
+    def test_records_that_are_written_by_the_store_have_their_place_among_the_others(
+        self, store
+    ):
+        written = []
+
+        def write(count):
+            written.append(count)
+            records = [("CallFinished", f'{{"n":{n}}}') for n in range(count)]
+            return group_records("any", records)
+
+        now(store.append_audit([AuditEntry("r_1", "RunStarted", {})]))
+        both = [UnwrittenEntry("r_1", partial(write, count)) for count in (2, 0)]
+        now(store.append_audit([*both, AuditEntry("r_1", "RunEnded", {})]))
+        now(store.append_audit([UnwrittenEntry("r_2", partial(write, 0))]))
+        records = now(store.log())
+        assert [each.event for each in records] == [
+            "RunStarted",
+            "CallFinished",
+            "CallFinished",
+            "RunEnded",
+        ]
+        assert [each.seq for each in records] == [1, 2, 3, 4]
+        assert {each.run_id for each in records} == {"r_1"}
+        assert verify(records) == (4, None)
+        assert written == [2, 0, 0]  # once, though a group may be decided again
 
     def test_records_that_may_wait_are_committed_together_and_with_whatever_is_urgent(
         self, store, monkeypatch
