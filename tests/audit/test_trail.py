@@ -574,7 +574,7 @@ def test_records_that_are_written_later_are_those_that_are_written_at_once(told)
     for call, (_, first, second, writes) in zip(calls, told, strict=True):
         arguments = {"order": first, "text": second}
         admitted = Admitted(
-            call, tools[writes], arguments, {},
+            call, tools[writes], tools[writes].call_traits, arguments, {},
             Verdict(Decision.ALLOW, "low", "within the policy"), key="k" if writes else "",
         )  # fmt: skip
         trail.note_admission(admitted, None)
