@@ -164,11 +164,13 @@ def _objects(
             return has_call
         if (yield from _Object(call_format, source, sink).read()):
             has_call = True
-        elif not in_list or source.is_exhausted():
+        elif source.is_exhausted() or not (in_list or has_call):
             return has_call
         else:
             sink.text(source.unmark())
             source.mark()
+            if not in_list:
+                return has_call
         yield from source.space()
         yield from source.read_mark(_SEPARATORS)
 
