@@ -44,6 +44,11 @@ NO_PART = [
     '"left7": 0',
     '"type": "left7"',
     '"left7": True',
+    '"type": ["left7"]',
+    '"type": {"left7": 1}',
+    '"thought": ["left7"]',
+    '"thought": "\\ud83d left7"',
+    '"id": "\\ud83d left7"',
     '"arguments_2": {"path": "left7"}',
     '"note": "a } and a \\" left7"',
     '"id": {"left7": 1}',
@@ -163,6 +168,28 @@ def test_thoughts_follow_what_was_thought_before_and_stay_in_the_text_where_reas
     assert read("hermes", text).reasoning == "Hm.\nAll."
     turn = texts.read_answer(SYNTAXES["hermes"], text, TOOLS, reasoning=False)
     assert turn.text == "<think>\nHm.\n</think>\n\nAll."
+
+
+@pytest.mark.parametrize("other", ['{"left7": 1}', '{"arguments": {"left7": 1}}', '{"left7": }'])  # fmt: skip
+@pytest.mark.parametrize(("name", "call_format", "place"), IN_LISTS[:: len(PLACES)])
+def test_an_object_behind_a_call_that_is_none_is_kept_as_text(
+    name, call_format, place, other
+):
+    call = write(call_format, '"type": "function"', place, "wipe")
+    end = call.rindex("}") + 1
+    turn = read(name, f"{call[:end]}, {other}{call[end:]}")
+    # what is read whole is all text where a part of it is no JSON
+    is_text = call_format.whole and call_format.listed and other == '{"left7": }'
+    assert runs(turn) == ([] if is_text else [("wipe", {"path": "/t"})])
+    assert "left7" in turn.text
+
+
+def test_thousands_of_members_beside_the_arguments_are_kept():
+    many = ", ".join(['"thought": "x", "k": 1, "type": "y"'] * 2_000)
+    text = f'<tool_call>{{"name": "wipe", {many}, "arguments": {{}}}}</tool_call>'
+    turn = feed("hermes", [text])
+    assert turn.reasoning.split() == ["x"] * 2_000
+    assert turn.calls[0].arguments == "{}" + ', "k": 1, "type": "y"' * 2_000
 
 
 def test_the_model_is_told_where_the_arguments_belong():

@@ -1,5 +1,6 @@
 """What open models write, read and written again: each rule by a case, each law over all families."""
 
+import itertools
 import json
 import re
 import sys
@@ -1120,6 +1121,23 @@ def test_a_call_within_a_value_of_another_call_is_a_part_of_that_value(name):
         [("get_order", {"note": note, "city": "Rome"})],
         "",
     )
+
+
+@pytest.mark.parametrize("name", FLAT)
+def test_a_mark_that_a_value_only_mentions_opens_no_call_in_it(name):
+    syntax = SYNTAXES[name]
+    channels = syntax.channels
+    shape = channels.inside if channels and channels.inside else syntax.formats[0]
+    assert isinstance(shape, ParameterCalls)
+    opening = (shape.call.opens, shape.parameter.opens)
+    closing = (shape.call.closes, shape.parameter.closes)
+    for first, second in itertools.product((*opening, *closing), repeat=2):
+        for city, note in ((f"a{first}", f"{second} b"), (f"{first} a.", f"b {second}c")):  # fmt: skip
+            meant = [("get_order", {"city": city, "note": note}), ("get_weather", {"city": note})]  # fmt: skip
+            calls = [ToolCall("", called, json.dumps(given)) for called, given in meant]
+            written = texts.write_answer(syntax, Turn(calls=calls), NOTED)
+            turn, _ = feed(name, list(written), NOTED)
+            assert calls_of(turn) == meant
 
 
 @pytest.mark.parametrize("name", FLAT)

@@ -10,6 +10,7 @@ Rule 2: what a model thinks within a call (`"thought": "..."`) is reasoning, unl
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 
 from msgspec import UNSET, Struct, UnsetType
@@ -163,16 +164,26 @@ def _objects(
             return has_call
         if (yield from _Object(call_format, source, sink).read()):
             has_call = True
-        elif not in_list or source.is_exhausted():
+        elif source.is_exhausted() or not (in_list or has_call):
             return has_call
         else:
             sink.text(source.unmark())
             source.mark()
+            if not in_list:
+                return has_call
         yield from source.space()
         yield from source.read_mark(_SEPARATORS)
 
 
 _SEPARATORS = marks(",", ";")
+
+
+_HALF_CHARACTER = re.compile("[\ud800-\udfff]")
+
+
+def _is_text(value: Json | UnsetType) -> bool:
+    """Whether a value is text that can be shown and sent: JSON can also say half a character."""
+    return isinstance(value, str) and not _HALF_CHARACTER.search(value)
 
 
 class _Member(Struct, frozen=True):
@@ -305,7 +316,7 @@ class _Object:
             self._name = value
         elif key in call_format.id and self._is_id(value):
             self._take_id(str(value))
-        elif key != "type" or value not in _TYPES:
+        elif key != "type" or not (isinstance(value, str) and value in _TYPES):
             # where JSON may be an answer, this is none of a call
             if call_format.exact and not self._has_begun:
                 return False
@@ -318,7 +329,7 @@ class _Object:
 
     def _is_id(self, value: Json | UnsetType) -> bool:
         """Whether a value can be the id of this call, which has none yet or the same."""
-        is_id = isinstance(value, (str, int)) and not isinstance(value, bool)
+        is_id = _is_text(value) or type(value) is int
         return is_id and self._id in ("", str(value))
 
     def _take_id(self, id: str) -> None:
@@ -344,9 +355,11 @@ class _Object:
 
     def _end(self, *, whole: bool = True) -> None:
         """End the call, after what stood beside its arguments."""
-        thoughts = list(filter(self._is_thought, self._beside))
+        thoughts: list[_Member] = []
         for member in self._beside:
-            if member not in thoughts:
+            if self._is_thought(member):
+                thoughts.append(member)
+            else:
                 self._sink.more(f", {member.text}")
         self._sink.end(whole=whole)
         for thought in thoughts:
@@ -354,7 +367,7 @@ class _Object:
 
     def _is_thought(self, member: _Member) -> bool:
         """Whether a member says why the call is made, and is no argument of the tool."""
-        if member.key not in _THOUGHTS or not isinstance(member.value, str):
+        if member.key not in _THOUGHTS or not _is_text(member.value):
             return False
         schema = self._sink.parameters(self._name) or {}
         return member.key not in (schema.get("properties") or {})

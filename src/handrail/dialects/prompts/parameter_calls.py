@@ -239,7 +239,7 @@ class ParameterCalls(Struct, frozen=True):
             if not mark:
                 return None
             space = ""
-            is_inner = inner.take(mark)
+            is_inner = inner.take(text, mark)
             may_end = mark == self.parameter.closes and text.rstrip().endswith(_ENDS)
             if is_inner and may_end and tries:
                 # marks in the strings of a JSON value are no marks
@@ -388,9 +388,10 @@ class _InnerCalls:
     def __init__(self, call_format: ParameterCalls) -> None:
         self._call = call_format.call
         self._parameter = call_format.parameter
-        self._depths = [
-            0
-        ]  # how many parameters are open: in the value itself, and in each call within it
+        # how many parameters are open: in the value itself, and in each call within it
+        self._depths = [0]
+        # the mark whose name is on its way
+        self._begun = ""
         self.marks = marks(
             self._call.opens,
             self._call.closes,
@@ -398,12 +399,11 @@ class _InnerCalls:
             self._parameter.closes,
         )
 
-    def take(self, mark: str) -> bool:
-        """Take the next mark. Return whether it belongs to something within the value."""
-        if mark == self._call.opens:
-            self._depths.append(0)
-        elif mark == self._parameter.opens:
-            self._depths[-1] += 1
+    def take(self, text: str, mark: str) -> bool:
+        """Take the text up to the next mark, and the mark. Return whether it belongs to something within the value."""
+        self._open(text, mark)
+        if mark in (self._call.opens, self._parameter.opens):
+            self._begun = mark
         elif mark == self._call.closes:
             if len(self._depths) == 1:
                 return False
@@ -413,6 +413,20 @@ class _InnerCalls:
         else:
             return len(self._depths) > 1
         return True
+
+    def _open(self, text: str, mark: str) -> None:
+        """Open what the last mark has begun if a name follows it, and then what follows a name. Else it is a word."""
+        begun = self._begun
+        self._begun = ""
+        if begun == self._call.opens:
+            named = self._call.named
+            name = (text.partition(named)[0] if named else text).strip()
+            if is_name(name) and mark in (self._parameter.opens, self._call.closes):
+                self._depths.append(0)
+        elif begun:
+            name, named, _ = text.partition(self._parameter.named)
+            if named and 0 < len(name) <= MOST_NAME_CHARS:
+                self._depths[-1] += 1
 
 
 def _properties(parameters: Mapping[str, Json] | None) -> Mapping[str, Json]:
