@@ -52,7 +52,7 @@ class Postings:
         texts: Iterable[Sequence[Sequence[str]]],
         fields: Sequence[TextField],
         *,
-        words: Callable[[str], Iterable[str]],
+        words: Callable[[str], Sequence[str]],
         evenness: float = 0.75,
         naming: float = 0.0,
     ) -> None:
@@ -135,7 +135,7 @@ class _Occurrences(dict[str, list[int] | None]):
     """
 
     def __init__(
-        self, fields: Sequence[TextField], words: Callable[[str], Iterable[str]]
+        self, fields: Sequence[TextField], words: Callable[[str], Sequence[str]]
     ) -> None:
         super().__init__()
         self.held: dict[str, Noted] = {}
@@ -176,7 +176,7 @@ class _Occurrences(dict[str, list[int] | None]):
         if first is None:
             self._once[piece] = self._current
             return None
-        words = tuple(self._words(piece))
+        words = self._words(piece)
         occurrences: list[int] | None = None
         if len(words) == 1:
             occurrences = self._lists.setdefault(words[0], [])
@@ -198,9 +198,12 @@ class _Occurrences(dict[str, list[int] | None]):
                 self._lists.setdefault(word, []).extend(occurrences)
         held = self.held
         held.update(self._lists)
+        words_of = self._words
+        sizes = self._sizes
+        size_of = self._size_of
         for piece, occurrence in self._once.items():
-            words = tuple(self._words(piece))
-            self._lengthen(occurrence, len(words))
+            words = words_of(piece)
+            sizes[occurrence >> FIELD_BITS] += size_of[occurrence & _FIELD] * len(words)
             for word in words:
                 noted = held.get(word)
                 if noted is None:
