@@ -54,13 +54,13 @@ def recall(tmp_path_factory):
 
 def test_the_default_ranking_finds_what_is_wanted_in_both_languages(recall):
     assert recall["en", "all"] >= 0.75, recall
-    assert recall["zh", "all"] >= 0.86, recall
+    assert recall["zh", "all"] >= 0.875, recall
 
 
 def test_it_does_as_well_on_the_half_that_nothing_was_chosen_on(recall):
     """Within three points in English; the Chinese half has 147 questions, of which four are three points."""
     assert recall["en", "held out"] >= 0.735, recall
-    assert recall["zh", "held out"] >= 0.82, recall
+    assert recall["zh", "held out"] >= 0.84, recall
 
 
 # What the author of a tool for Chinese users would write beside its English text: by what it does, for every tool of
