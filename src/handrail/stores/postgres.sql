@@ -428,6 +428,10 @@ END $body$;
 ALTER TABLE workers ADD COLUMN since double precision;
 ALTER TABLE segments ADD COLUMN after_death bigint NOT NULL DEFAULT 0;
 
+-- schema_14: A group is planned once, not each time; and an entry of a run changes no column of an index, so that it writes none.
+ALTER FUNCTION commit_group_1(integer, text, jsonb) SET plan_cache_mode = force_generic_plan;
+DROP INDEX runs_ended;
+
 -- commit_group: A group in one message, written and committed only if everything is as expected; see `commit_group_1`.
 SELECT clock, is_chained, has_pending, seq FROM commit_group_1(%s::integer, %s::text, %s::jsonb)
 

@@ -301,15 +301,18 @@ class _Sweep:
     # ------------------------------------------------------------------ runs
 
     def delete_runs(self, period_s: float) -> None:
-        """Delete runs that ended before the period, the oldest first."""
+        """Delete runs that ended before the period, in the order in which they began.
+
+        That order has an index already. One by the time of the end would be written by every entry of every run.
+        """
         before = self._now - period_s
         last = (0.0, 0)
         while True:
             page = self._connection.run(
-                "SELECT updated, number, run_id, entered, created FROM runs "
-                f"WHERE {_ENDED} AND updated < ? AND updated >= ? AND (updated > ? OR number > ?) "
-                f"ORDER BY updated, number LIMIT {_PAGE_ROWS}",
-                (before, last[0], *last),
+                "SELECT created, number, run_id, entered FROM runs WHERE created < ? AND created >= ? "
+                f"AND (created > ? OR number > ?) AND {_ENDED} AND updated < ? "
+                f"ORDER BY created, number LIMIT {_PAGE_ROWS}",
+                (before, last[0], *last, before),
             )
             if not page:
                 return
@@ -317,7 +320,7 @@ class _Sweep:
             run_ids = [row[2] for row in page]
             stays = self._runs_that_stay(run_ids)
             going = [row for row in page if row[2] not in stays]
-            self._staying_since += [row[4] for row in page if row[2] in stays]
+            self._staying_since += [row[0] for row in page if row[2] in stays]
             self._delete_results_of([row[2] for row in going])
             # a run has some rows beside its steps
             for piece in self._pieces(going, weight=lambda row: row[3] + 4):

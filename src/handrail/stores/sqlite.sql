@@ -136,6 +136,9 @@ CREATE INDEX effects_act ON effects(run_id, substr(fingerprint, 1, 12));
 ALTER TABLE workers ADD COLUMN since REAL;
 ALTER TABLE segments ADD COLUMN after_death INTEGER NOT NULL DEFAULT 0;
 
+-- schema_13: Runs that may go are found by when they began, so that none is written into an index when it ends.
+DROP INDEX runs_ended;
+
 -- migrated: The tables have reached a version.
 INSERT INTO schema_version(version, at) VALUES (?1, (julianday('now') - 2440587.5) * 86400.0)
 
