@@ -17,8 +17,9 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from handrail.calls import TRUSTED, ToolResult
@@ -60,7 +61,7 @@ from handrail.records import AWAITS_RESULT
 from handrail.schemas.validation import NULLS_LEFT_OUT
 
 
-class ExecutedCall(NamedTuple):
+class ExecutedCall(Struct, frozen=True):
     """A call as it was carried out, perhaps edited by a person, and its result."""
 
     call: Admitted
