@@ -400,7 +400,7 @@ def _perform(
     value = None
     if state == "done":
         if outcome.plain and settings.secrets is None:
-            value = results.copy_plain(outcome.value)
+            value, outcome.body = results.copy_plain(outcome.value)
         else:
             value = yield from compute(
                 outcome.size, lambda: results.plain(settings.redact(outcome.value))
