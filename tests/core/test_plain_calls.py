@@ -123,11 +123,15 @@ def test_what_is_found_plain_once_is_kept_and_shown_as_if_looked_at_again(value)
     returned = wrap_value(value)
     assert returned.plain is materialize.is_plain(value, type(value))
     if returned.plain:
-        assert repr(results.copy_plain(value)) == repr(results.plain(value))
+        copied, body = results.copy_plain(value)
+        assert repr(copied) == repr(results.plain(value))
         call, run = admitted(reading(), city="Bern"), World().conduct
         known = make_outcome(call, returned, 1)
         unknown = make_outcome(call, Returned(value), 1)
         assert fields_of(known) == fields_of(replace(unknown, plain=True))
+        if body is not None:
+            encoded = shape_plainly(replace(known, body=body), run)
+            assert repr(encoded) == repr(shape_plainly(known, run))
         texts = [shape_plainly(each, run) for each in (known, unknown)]
         assert len({each and fields_of(each) for each in texts}) == 1
 

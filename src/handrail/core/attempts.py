@@ -51,6 +51,8 @@ class CallOutcome(Struct):
     """The ledger's key of the write, if it is not the key with which the call was admitted."""
     plain: bool = False
     """Whether the value is known to be plain; see `effects.Returned`."""
+    body: bytes | None = None
+    """The value as JSON, where it was encoded for the ledger."""
 
 
 def reserve(call: Admitted) -> Generator[Effect[Admitted], Any, Failure | None]:

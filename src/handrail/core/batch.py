@@ -384,8 +384,9 @@ class Batch:
 
     def _finish(self, state: CallState, stop: StopIteration) -> None:
         """End a call whose execution has returned."""
-        call, result = stop.value
-        state.admitted = call
+        executed = stop.value
+        result = executed.result
+        state.admitted = executed.call
         if state.question is not None and _is_pending(result):
             result = replace(result, question=state.question)
         self._end(state, result)

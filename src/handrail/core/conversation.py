@@ -185,8 +185,10 @@ def conversation(
 
 def _is_wait_of_program(turn: Turn, messages: Sequence[Message]) -> bool:
     """Whether all calls of the turn come from a program that the turn before had started."""
+    if not (turn.calls and turn.calls[0].program):
+        return False
     programs = {call.program for call in turn.calls}
-    if not programs or "" in programs:
+    if "" in programs:
         return False
     for message in reversed(messages):
         if isinstance(message, AssistantMessage):

@@ -17,8 +17,9 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from handrail.calls import TRUSTED, ToolResult
@@ -60,7 +61,7 @@ from handrail.records import AWAITS_RESULT
 from handrail.schemas.validation import NULLS_LEFT_OUT
 
 
-class ExecutedCall(NamedTuple):
+class ExecutedCall(Struct, frozen=True):
     """A call as it was carried out, perhaps edited by a person, and its result."""
 
     call: Admitted
@@ -87,7 +88,9 @@ def execute(
                 answer: Approval | None = yield question
                 if answer is not None and answer.arguments is not None:
                     delivered = _read_delivery(call, answer)
-                    result = yield from _shape_result(delivered, settings)
+                    result = _shape_at_once(delivered, settings)
+                    if result is None:
+                        result = yield from shape_at_length(delivered, settings)
                     return ExecutedCall(call, result)
             approved, claimed = yield from _approve(call, settings)
             if isinstance(approved, Failure):
@@ -106,7 +109,9 @@ def execute(
         outcome = CallOutcome(call, failure=make_cancellation(call))
     except StoreUnavailable:
         outcome = CallOutcome(call, failure=make_store_failure(call))
-    result = yield from _shape_result(outcome, settings)
+    result = _shape_at_once(outcome, settings)
+    if result is None:
+        result = yield from shape_at_length(outcome, settings)
     return ExecutedCall(outcome.call, result)
 
 
@@ -258,22 +263,20 @@ def _read(
 # ---------------------------------------------------------------------- what the model reads
 
 
-def _shape_result(
-    outcome: CallOutcome, settings: RunSettings
-) -> Generator[Effect[Admitted], Any, ToolResult]:
-    """Shape the result for the model, and store the whole of one that does not fit."""
+def _shape_at_once(outcome: CallOutcome, settings: RunSettings) -> ToolResult | None:
+    """Return the result of a call that failed, or whose value is plain; None of any other, which takes more steps."""
     if outcome.failure is not None:
         return _shape_failure(outcome, outcome.failure, settings)
-    plain = shape_plainly(outcome, settings)
-    if plain is not None:
-        return plain
-    return (yield from shape_at_length(outcome, settings))
+    return shape_plainly(outcome, settings)
 
 
 def shape_at_length(
     outcome: CallOutcome, settings: RunSettings
 ) -> Generator[Effect[Admitted], Any, ToolResult]:
-    """Shape the result of a call that succeeded: remove what the model must not read, cut it, note what was done."""
+    """Shape the result of a call that succeeded: remove what the model must not read, cut it, note what was done.
+
+    The whole of one that does not fit is stored.
+    """
     call = outcome.call
     value, shaped = yield from compute(outcome.size, partial(_cut, outcome, settings))
     note = join_notes(call.note, outcome.note)

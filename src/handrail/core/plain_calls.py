@@ -68,7 +68,12 @@ def shape_plainly(outcome: CallOutcome, settings: RunSettings) -> ToolResult | N
         return None
     traits = call.traits
     most_bytes = traits.result_bytes or settings.result_bytes
-    text = results.encode_if_it_fits(value, most_bytes)
+    body = outcome.body
+    text: str | bytes | None
+    if body is None:
+        text = results.encode_if_it_fits(value, most_bytes)
+    else:
+        text = body.decode() if len(body) <= most_bytes else body
     if not _may_be_shown(text, settings):
         return None
     return ToolResult(

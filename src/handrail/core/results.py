@@ -126,9 +126,18 @@ def is_written_as(value: Any, text: str) -> bool:
     return False
 
 
-def copy_plain(value: Any) -> Json:
-    """Return what `plain` returns for a value that `materialize.is_plain`."""
-    return as_text(value) if type(value) is str else _parse(_encode(value))
+def copy_plain(value: Any) -> tuple[Json, bytes | None]:
+    """Return what `plain` returns for a value that `materialize.is_plain`, and its JSON if that is what `encode` gives.
+
+    The JSON is None of a text, and where there is something in the value that JSON cannot hold as it is.
+    """
+    if type(value) is str:
+        return as_text(value), None
+    try:
+        body = encode(value)
+    except _NO_JSON:
+        return _parse(_encode(value)), None
+    return _parse(body), body
 
 
 def media_in(value: Any) -> Sequence[Media]:

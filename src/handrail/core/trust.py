@@ -267,8 +267,11 @@ def _find_unnamed_addresses(
     tool: BaseTool, name: str, value: Json, words: _Words
 ) -> list[str]:
     """Return the addresses within the texts of an argument that occur in no trusted words."""
-    texts = [value] if type(value) is str else _texts_in(value)
-    found = [(text, address) for text in texts for address in find_addresses(text)]
+    if type(value) is str and not _may_hold_address(value):
+        return []
+    found = [
+        (text, address) for text in _texts_in(value) for address in find_addresses(text)
+    ]
     if not found:
         return []
     fixed = _texts_in(_fixed_values(tool, name))
@@ -374,7 +377,7 @@ _ENDINGS = frozenset(
 
 def find_addresses(text: str) -> list[str]:
     """Return the addresses within a text: of the web, of mail, and names of hosts."""
-    if "." not in text and "@" not in text and "/" not in text and text.isascii():
+    if not _may_hold_address(text):
         return []
     if len(text) > _MOST_TEXT:
         return [f"a text of {len(text):,} characters"]
@@ -384,6 +387,11 @@ def find_addresses(text: str) -> list[str]:
     return [
         address for token in _TOKEN.findall(text) if (address := _find_address(token))
     ]
+
+
+def _may_hold_address(text: str) -> bool:
+    """Whether a text may name a host: in ASCII a name holds one of these, and other scripts have signs of their own."""
+    return "." in text or "@" in text or "/" in text or not text.isascii()
 
 
 def _find_address(token: str) -> str:

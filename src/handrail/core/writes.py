@@ -12,8 +12,9 @@ Rule 2: once a write has started, an unavailable store or a cancelled run takes 
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from handrail.core import results, retries
@@ -78,7 +79,7 @@ _MOST_QUESTIONS = 10
 _VERIFIED = "the answer was lost; it was verified that this happened"
 
 
-class HeldClaim(NamedTuple):
+class HeldClaim(Struct, frozen=True):
     """A claim of a call, and the ledger's answer."""
 
     call: Admitted
@@ -399,7 +400,7 @@ def _perform(
     value = None
     if state == "done":
         if outcome.plain and settings.secrets is None:
-            value = results.copy_plain(outcome.value)
+            value, outcome.body = results.copy_plain(outcome.value)
         else:
             value = yield from compute(
                 outcome.size, lambda: results.plain(settings.redact(outcome.value))

@@ -230,7 +230,7 @@ class Attempts(Struct, eq=False):
             if until is not None and self.now() > until:
                 # one that blocks the loop is late without having been ended
                 outcome.late = True
-            if tool.name in self.troubled:
+            if self.troubled and tool.name in self.troubled:
                 self._note_reach(tool, outcome)
             watcher.answer(state, outcome)
             return

@@ -163,6 +163,13 @@ class BatchExecutor:
             troubled=self.troubled,
             secrets=active.settings.secrets,
         )
+        self.surrounds = (
+            active.recording is not None
+            or active.settings.passes_on
+            or bool(active.observers)
+            or active.trail is not None
+        )
+        """Whether there is anything around a tool while it runs, or anybody who is told of its start."""
         self.people_asked = 0
         self.waited_until = 0.0
 
@@ -719,12 +726,12 @@ class BatchExecutor:
         self, state: CallState, effect: Effect[Admitted], answer: Any
     ) -> None:
         """Remember a claim, report a settlement that met no row, and answer the call."""
-        if isinstance(effect, Settle) and answer is False:
-            late_results.tell_refused(self.active, state.call, effect)
-        elif isinstance(effect, Claim):
+        if type(effect) is Claim:
             self.leases[state] = Lease(
                 effect, answer, self.asked_at[state], state.call.name
             )
+        elif answer is False and isinstance(effect, Settle):
+            late_results.tell_refused(self.active, state.call, effect)
         self.answer(state, answer)
 
     def throw_unavailable(
@@ -878,17 +885,27 @@ class BatchExecutor:
         if traits.writes:
             self.latest[state] = effect.attempt
         start = tool.bind_call(call.bound, context, self.active.injected)
-        if self.active.recording is not None and not traits.is_isolated:
-            start = self.nested(state, effect.timeout_s).around(
-                start, is_async=tool.is_async
-            )
-        if self.active.settings.passes_on and not traits.is_isolated:
-            start = hold_while(
-                start, current_engine, self.engine, is_async=tool.is_async
-            )
-        if self.active.observers or self.active.trail is not None:
-            start = self.announce(state, effect, start)
+        if self.surrounds:
+            start = self.surround(state, effect, start)
         self.attempts.make(self, state, effect, start, flag)
+
+    def surround(
+        self, state: CallState, effect: Invoke[Admitted], start: partial[Any]
+    ) -> partial[Any]:
+        """Return the start of a tool with what is to be there while it runs; tell observers that it is started."""
+        active = self.active
+        traits = effect.call.traits
+        if active.recording is not None and not traits.is_isolated:
+            start = self.nested(state, effect.timeout_s).around(
+                start, is_async=traits.is_async
+            )
+        if active.settings.passes_on and not traits.is_isolated:
+            start = hold_while(
+                start, current_engine, self.engine, is_async=traits.is_async
+            )
+        if active.observers or active.trail is not None:
+            start = self.announce(state, effect, start)
+        return start
 
     def announce(
         self, state: CallState, effect: Invoke[Admitted], start: partial[Any]

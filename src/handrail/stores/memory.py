@@ -47,9 +47,9 @@ class MemoryStore(MemoryApprovals):
     def claim(self, claim: Claim) -> Claimed:
         """See `ports.Store.claim`."""
         with self._lock:
-            if (claim.scope, claim.key) not in self._ledger.rows:
-                self._forget()
             now = self._now()
+            if (claim.scope, claim.key) not in self._ledger.rows:
+                self._forget(now)
             approval = self._load_approval(claim.approval) if claim.approval else None
             answer = self._ledger.claim(claim, now, approval)
             if claim.approval and answer.state.is_taken:
@@ -83,15 +83,17 @@ class MemoryStore(MemoryApprovals):
             self._approvals[id], state="used", used_by=used_by
         )
 
-    def _forget(self) -> None:
+    def _forget(self, now: float) -> None:
         """Forget old writes. Two are looked at for each new one, so they are found in time and nobody waits for it.
 
         What is under way or in doubt stays, and so does a declared key for its time, however many there are.
         """
         rows = self._ledger.rows
-        for _ in range(min(2, len(rows))):
-            row = next(iter(rows.values()))
-            is_old = row.begun + KEY_LIFETIME_S < self._now()
+        for _ in (1, 2):
+            row = next(iter(rows.values()), None)
+            if row is None:
+                return
+            is_old = row.begun + KEY_LIFETIME_S < now
             if not is_old and len(rows) < MAX_ROWS:
                 return
             if row.is_settled and (is_old or row.key.startswith(f"{row.run_id}/")):
