@@ -16,7 +16,7 @@ from handrail.testing.crashes import opener
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 120.0
-"""Less than a run may take, so that it waits."""
+"""Less than a run's 300 s, so that a run waits for the lease of this write in place of giving up."""
 SCRIPT = (call("pay", order="7"), "Done.")
 
 

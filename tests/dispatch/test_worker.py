@@ -556,7 +556,7 @@ def test_a_run_is_resumed_at_the_epoch_that_was_read_only(client):
 
 
 class Bank:
-    """A write that its worker died in, and what its far side says when it is asked."""
+    """The far side of a write whose worker died: what was paid here, and what `verify` answers."""
 
     def __init__(self):
         self.paid = []
@@ -579,14 +579,18 @@ def submission(client, run_id):
     return result_now(client.store.list_submitted([run_id]))[run_id]
 
 
-async def postponed(client, run_id):
+async def until(condition):
     async with asyncio.timeout(SOON_S):
-        while not submission(client, run_id).note:
+        while not condition():
             await asyncio.sleep(0.02)
 
 
+async def postponed(client, run_id):
+    await until(lambda: submission(client, run_id).note)
+
+
 def let_lease_end(client):
-    """Move everything that is stored of it back, as if the tool's time and what a lease has beyond had passed."""
+    """Move all stored times back, as if the tool's timeout, and the 30 s that a lease adds to it, had passed."""
     passed_s = TIMEOUT_S + 60
     moved = f"begun = begun - {passed_s}, lease_until = lease_until - {passed_s}"
     rows(client, f"UPDATE effects SET {moved} RETURNING 1")
@@ -600,8 +604,7 @@ def test_a_run_waits_in_the_store_for_the_lease_of_a_dead_worker(place, client):
     async def go_on():
         async with working(place, bank.tools(), *SCRIPT, concurrency=1) as worker:
             await postponed(client, "r")
-            while worker.runs_here or waiting(client):
-                await asyncio.sleep(0.02)
+            await until(lambda: not (worker.runs_here or waiting(client)))
             assert (bank.asked, bank.paid) == (1, [])
             # its place is free
             client.submit("Go.", run_id="other")
@@ -684,8 +687,7 @@ def test_without_workers_a_lease_is_waited_for_where_the_run_is(place, client):
             resuming = asyncio.create_task(
                 runtime.resume("r", anyway=True, model=model)
             )
-            while not bank.asked:
-                await asyncio.sleep(0.02)
+            await until(lambda: bank.asked)
             assert not submission(client, "r").note
             assert result_now(client.store.load_run("r")).record.status == "running"
             runtime.cancel("r")

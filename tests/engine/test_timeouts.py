@@ -3,70 +3,116 @@
 from __future__ import annotations
 
 import asyncio
+import heapq
+from itertools import count
+
+import pytest
 
 from handrail.engine.timeouts import RareTimers, rare_timers
 
 
-def on_a_loop(check):
-    asyncio.run(asyncio.wait_for(check(), 30))
+class Loop:
+    """An event loop whose clock is moved by hand."""
 
+    def __init__(self):
+        self._now = 0.0
+        self._timers = []
+        self._number = count()
 
-def test_timers_of_one_length_ring_in_order_except_those_that_were_cancelled():
-    async def check():
-        loop = asyncio.get_running_loop()
-        timers = RareTimers(loop)
-        rung = []
-        done = asyncio.Event()
-        set_before = [
-            timers.call_later(0.01, rung.append, (number,)) for number in range(6)
-        ]
-        for each in set_before[:2] + set_before[4:5]:
-            each.cancel()
-        timers.call_later(0.01, done.set, ())
-        await done.wait()
-        assert rung == [2, 3, 5]
+    def time(self):
+        return self._now
 
-    on_a_loop(check)
+    def call_at(self, at, then, *args, context):
+        heapq.heappush(self._timers, (at, next(self._number), context, then, args))
 
+    def call_soon(self, then, *args):
+        self.call_at(self._now, then, *args, context=None)
 
-def test_one_that_raises_keeps_no_other_from_ringing():
-    async def check():
-        loop = asyncio.get_running_loop()
+    def pass_until(self, now):
+        """Ring what is due by then, and return what was raised."""
         errors = []
-        loop.set_exception_handler(lambda _, told: errors.append(told["exception"]))
-        timers = RareTimers(loop)
-        done = asyncio.Event()
-        timers.call_later(0.01, lambda: 1 / 0, ())
-        timers.call_later(0.01, done.set, ())
-        await done.wait()
-        assert [type(each) for each in errors] == [ZeroDivisionError]
+        while self._timers and self._timers[0][0] <= now:
+            self._now, _, _, then, args = heapq.heappop(self._timers)
+            try:
+                then(*args)
+            except Exception as error:
+                errors.append(error)
+        self._now = now
+        return errors
 
-    on_a_loop(check)
-
-
-def test_one_that_is_set_after_others_have_rung_rings_too_and_lengths_are_kept_apart():
-    async def check():
-        timers = rare_timers(asyncio.get_running_loop())
-        assert rare_timers(asyncio.get_running_loop()) is timers
-        rung = []
-        for _ in range(2):
-            done = asyncio.Event()
-            timers.call_later(0.02, rung.append, ("later",))
-            timers.call_later(0.02, done.set, ())
-            timers.call_later(0.001, rung.append, ("sooner",))
-            timers.call_later(3600.0, rung.append, ("never",))
-            await done.wait()
-        assert rung == ["sooner", "later"] * 2
-
-    on_a_loop(check)
+    @property
+    def waiting(self):
+        return len(self._timers)
 
 
-def test_a_cancelled_timer_lets_go_of_what_it_would_have_called():
-    async def check():
-        timers = RareTimers(asyncio.get_running_loop())
-        held = timers.call_later(3600.0, print, ("x",))
-        held.cancel()
-        assert (held.then, held.args) == (None, ())
-        held.ring()
+@pytest.fixture
+def loop():
+    return Loop()
 
-    on_a_loop(check)
+
+@pytest.fixture
+def timers(loop):
+    return RareTimers(loop)
+
+
+def test_timers_of_one_length_ring_in_order_except_those_that_were_cancelled(
+    loop, timers
+):
+    rung = []
+    numbered = [timers.call_later(20, rung.append, (number,)) for number in range(6)]
+    for cancelled in (0, 1, 4):
+        numbered[cancelled].cancel()
+    loop.pass_until(19)
+    assert rung == []
+    loop.pass_until(20)
+    assert rung == [2, 3, 5]
+
+
+def test_the_loop_has_one_timer_for_each_length(loop, timers):
+    for seconds in (20, 60, 20, 60, 20):
+        timers.call_later(seconds, print, ())
+    assert loop.waiting == 2
+
+
+def test_one_that_raises_keeps_no_other_from_ringing(loop, timers):
+    rung = []
+    timers.call_later(20, lambda: 1 / 0, ())
+    timers.call_later(20, rung.append, ("next",))
+    assert [type(each) for each in loop.pass_until(20)] == [ZeroDivisionError]
+    assert rung == ["next"]
+
+
+def test_each_rings_at_its_own_time_though_others_of_its_length_have_rung(loop, timers):
+    rung = []
+    timers.call_later(20, rung.append, ("first",))
+    loop.pass_until(5)
+    timers.call_later(20, rung.append, ("second",))
+    timers.call_later(1, rung.append, ("shorter",))
+    loop.pass_until(24)
+    assert rung == ["shorter", "first"]
+    loop.pass_until(25)
+    assert rung == ["shorter", "first", "second"]
+    # the loop has no timer left for this length, and sets one again
+    timers.call_later(20, rung.append, ("third",))
+    loop.pass_until(45)
+    assert rung[-1] == "third"
+
+
+def test_a_cancelled_timer_lets_go_of_what_it_would_have_called(timers):
+    held = timers.call_later(20, print, ("x",))
+    held.cancel()
+    assert (held.then, held.args) == (None, ())
+    held.ring()
+
+
+def test_a_loop_has_the_same_timers_whoever_asks_and_another_loop_has_others():
+    async def ask():
+        loop = asyncio.get_running_loop()
+        timers = rare_timers(loop)
+        assert rare_timers(loop) is timers
+        rung = asyncio.Event()
+        timers.call_later(0.001, rung.set, ())
+        await asyncio.wait_for(rung.wait(), 30)
+        return timers
+
+    assert asyncio.run(ask()) is not asyncio.run(ask())

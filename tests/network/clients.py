@@ -141,9 +141,8 @@ class Door:
 
     def close(self):
         for each in self._listening:
-            with suppress(
-                OSError
-            ):  # ends the `accept` under way, which `close` does not
+            # ends the `accept` under way, which `close` does not
+            with suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
             each.close()
 
