@@ -176,7 +176,7 @@ def _without_pairs(text: str) -> list[str]:
     return [terms.stem(word) for word in _SPLIT.findall(text)]
 
 
-_OWN_WORDS: Mapping[str, Any] = {"other_names": lambda text: {}}
+_NO_SYNONYMS: Mapping[str, Any] = {"find_synonyms": lambda text: {}}
 _SUMS: Mapping[str, Any] = {
     "HELD": 0.0,
     "HELD_RARITY": 0.0,
@@ -184,7 +184,7 @@ _SUMS: Mapping[str, Any] = {
     "PAIR": 0.0,
     "NAME_LENGTH": 0.0,
 }
-_ONE_LOOK: Mapping[str, Any] = {**_SUMS, **_OWN_WORDS}
+_ONE_LOOK: Mapping[str, Any] = {**_SUMS, **_NO_SYNONYMS}
 _PLAIN: Mapping[str, Any] = {**_ONE_LOOK, "EVENNESS": 0.75, "NAMING": 0.0}
 _BARE: Mapping[str, Any] = {
     **_PLAIN,
@@ -205,8 +205,8 @@ STEPS: Sequence[tuple[str, Weights, Mapping[str, Any]]] = (
     ("and words covered", Weights(), _PLAIN),
     ("and lengths in full", Weights(), {**_ONE_LOOK, "NAMING": 0.0}),
     ("and words that name tools", Weights(), _ONE_LOOK),
-    ("and a second look", Weights(), _OWN_WORDS),
-    ("and other names of Chinese words (the default)", Weights(), {}),
+    ("and a second look", Weights(), _NO_SYNONYMS),
+    ("and synonyms of Chinese words (the default)", Weights(), {}),
     ("default without shares of the question", Weights(), {"HELD": 0.0, "HELD_RARITY": 0.0}),
     ("default without shares of the name", Weights(), {"NAME_SAID": 0.0}),
     ("default without pairs of words", Weights(), {"PAIR": 0.0}),

@@ -55,7 +55,7 @@ RUNS_AT_ONCE = 6
 SHORTEST_LIFE_S = 0.02
 LONGEST_LIFE_S = 0.3
 MOST_LINES = 100_000
-# Whoever takes over a write that is looked for waits until the request of the dead one cannot arrive any more.
+# Who takes over a `verify` write waits until the dead owner's request can no longer arrive: this long, and 30 s.
 WRITE_TIMEOUT_S = 5.0
 WRITES = (*CLASSES, "apart")
 _HANDRAIL = str(Path(hr.__file__).parent)
@@ -262,13 +262,13 @@ def storm(
     until: float,
     dice: random.Random,
 ) -> Counter:
-    """Let processes carry the runs to their end, and end them; return how many came to which end.
+    """Carry out the runs in processes that are killed at random; return how many processes ended in which way.
 
-    When the time is over, nobody is ended any more: a run that is unfinished then does not come to its end at all.
+    At `until` the killing stops and one more process finishes what is left: a run that is unfinished then never ends.
     """
     ends = _end_processes(opened, folder, run_ids, until, dice)
     with suppress(RuntimeError):  # it hung: the runs are found unfinished
-        # what the others took over in their last moment is finished by one that nobody ends
+        # Nobody kills this one: it finishes the runs that the others had taken over last.
         Child(partial(carry, opened, folder, run_ids, Fate("none", 0.0))).result()
     return ends
 
@@ -280,7 +280,7 @@ def _end_processes(
     until: float,
     dice: random.Random,
 ) -> Counter:
-    """Start processes and end them until one has carried all runs to their end, or the time is over."""
+    """Start processes and kill them until one has finished all runs, or `until` has come."""
     ends: Counter = Counter()
     seats = [Seat() for _ in range(PROCESSES)]
     far = Far(folder)

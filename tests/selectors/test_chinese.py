@@ -76,13 +76,13 @@ def test_traditional_and_simplified_characters_are_the_same_words(one, other):
 
 
 def test_the_longest_word_is_taken():
-    assert list(chinese.other_names("信用卡账单")) == ["信用卡", "账单"]
-    assert list(chinese.other_names("人工智能的人")) == ["人工智能"]
+    assert list(chinese.find_synonyms("信用卡账单")) == ["信用卡", "账单"]
+    assert list(chinese.find_synonyms("人工智能的人")) == ["人工智能"]
 
 
 @pytest.mark.parametrize("text", ["", "weather", "погода", "龘龘", "12 ，。"])
-def test_a_text_without_a_known_word_has_no_other_names(text):
-    assert chinese.other_names(text) == {}
+def test_a_text_without_a_listed_word_has_no_synonyms(text):
+    assert chinese.find_synonyms(text) == {}
 
 
 def test_a_question_without_chinese_reads_no_dictionary():

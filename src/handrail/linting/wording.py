@@ -155,7 +155,7 @@ def _foreign_language(subject: Subject, settings: Settings) -> Iterator[Noticed]
         return
     if settings.users == "zh" and not is_chinese(text):
         yield Noticed(
-            "its users write Chinese and its texts have none: a search finds it by the commonest words only",
+            "its users write Chinese and its texts have none: only the commonest words find it",
             "Add the main words in Chinese to the description, or as `aliases`: 查询天气, 气温.",
         )
     elif (

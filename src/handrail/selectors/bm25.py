@@ -17,7 +17,7 @@ from typing import Any
 from msgspec import Struct
 
 from handrail.errors import Json
-from handrail.selectors.chinese import other_names
+from handrail.selectors.chinese import find_synonyms
 from handrail.selectors.postings import Postings, TextField
 from handrail.selectors.second_look import Match, SecondLook
 from handrail.selectors.terms import NOISE, sentences, words
@@ -38,8 +38,8 @@ COVERED = 0.95
 CLOSE = 0.5
 """The share of a sentence's best score that a tool must have to be brought along by that sentence."""
 
-TRANSLATED = 0.7
-"""What a word counts that the question says in another language than the tool does."""
+SYNONYM = 0.7
+"""What a synonym or translation counts beside a word of the question's own, which counts 1."""
 
 ENOUGH = 1_000
 """Tools that rare words have brought, beyond which a common word brings no more."""
@@ -100,10 +100,10 @@ class Bm25:
         A score compares tools for one question: 1 is the best share of words, a sentence's own adds as much again, and
         the second look up to two.
         """
-        matching = self._matching(query)
+        matching = self._find_matches(query)
         scores = self._scores(matching)
         most = max(scores.values(), default=1.0)
-        parts = list(filter(None, map(self._matching, sentences(query))))
+        parts = list(filter(None, map(self._find_matches, sentences(query))))
         if len(parts) > 1:
             # A question that wants three things finds nine tools for the longest of them. Ranked separately, each
             # of its sentences contributes its own best ones.
@@ -121,22 +121,25 @@ class Bm25:
         unseen = UNSEEN / most
         return self._spread(seen, scores, unseen, matching=matching, k=k)
 
-    def _matching(self, text: str) -> list[Match]:
-        """Return what a question says that some tool has, in the order of the words."""
+    def _find_matches(self, text: str) -> list[Match]:
+        """Return the words and synonyms of a question that some tool has, in a fixed order."""
         wanted = significant_words(text)
         matching = [
             Match(word, (word,), worths, self._postings.rarity(word))
             for word in sorted(wanted)
             if (worths := self._postings.get(word))
         ]
-        for said, names in other_names(text).items():
-            match = self._match_names(said, names)
+        for said, names in find_synonyms(text).items():
+            match = self._match_synonyms(said, names)
             if match is not None:
                 matching.append(match)
         return matching
 
-    def _match_names(self, said: str, names: Sequence[str]) -> Match | None:
-        """Return the tools that have one of these words, each with the best of their worths there."""
+    def _match_synonyms(self, said: str, names: Sequence[str]) -> Match | None:
+        """Return the tools that have a synonym of a word, each with the worth of its best one; None if there are none.
+
+        A synonym that more than `ENOUGH` tools have tells nothing, and is left out.
+        """
         found = [
             worths
             for name in names
@@ -152,8 +155,8 @@ class Bm25:
                     if worth > best.get(place, 0.0):
                         best[place] = worth
         rarity = self._postings.rarity_of(len(best))
-        # marked, for the question's own words may be the same as what it says
-        return Match(f"={said}", names, best, rarity, TRANSLATED)
+        # `=` keeps it apart from the same word as one of the question's own.
+        return Match(f"={said}", names, best, rarity, SYNONYM)
 
     def _best_of_parts(self, parts: Iterable[Sequence[Match]]) -> dict[int, float]:
         """Return the tools near the best of some part, each with its highest score in any of them."""
@@ -214,7 +217,7 @@ class Bm25:
         return list(chosen.values())
 
     def _scores(self, matching: Iterable[Match]) -> dict[int, float]:
-        """Return the score of the tools that have some of it.
+        """Return the scores of the tools that match.
 
         The rarest word comes first. Once there are enough tools to choose from, the more common words only tell these
         apart, which costs no recall and halves the time. The order is fixed, so sums are the same in any catalogue.
@@ -239,6 +242,7 @@ class Bm25:
 
 
 def _add_share(scores: dict[int, float], match: Match) -> None:
+    """Add the worths of a match that counts less. Apart from `_scores`, whose loop would multiply each worth by 1."""
     share = match.share
     worths = match.worths
     if len(scores) < ENOUGH:

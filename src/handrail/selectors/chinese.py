@@ -1,13 +1,12 @@
-"""What the names of tools call the things that a Chinese question speaks of.
+"""English translations and Chinese synonyms of the words of a Chinese question.
 
     帮我查一下订单的状态 -> 查: search find query get; 订单: order; 状态: status condition
 
-Most names of tools are English, whatever language their texts are in. `chinese.txt` has some 1,400 everyday and
-technical words of Chinese, each with such names and with other ways to say it; the longest word that begins at a place
-is taken.
+Most names of tools are English, whatever language their texts are in. `chinese.txt` lists some 1,400 everyday and
+technical Chinese words by meaning. At each position of a question the longest listed word is taken.
 
-Rule 1: the words are those of the language. None is there for the sake of a catalogue or of a question.
-Rule 2: nothing is read before the first question in Chinese.
+Rule 1: words are listed because people use them, never for the sake of one catalogue or one question.
+Rule 2: the list is read with the first Chinese question, not before.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ from handrail.selectors.traditional import simplify
 _HAN = re.compile("[\u4e00-\u9fff]+")
 
 
-def other_names(text: str) -> dict[str, tuple[str, ...]]:
-    """Return the Chinese words of a text that are known, each with words for the same, as they are compared.
+def find_synonyms(text: str) -> dict[str, tuple[str, ...]]:
+    """Return the listed Chinese words of a text, each with its synonyms: English stems and Chinese words.
 
-    Other words of Chinese are among them if they have two characters, which is how Chinese is compared.
+    Texts are compared by pairs of characters, so Chinese synonyms have two characters; longer ones are left out.
 
-    >>> other_names("工单的温度")
+    >>> find_synonyms("工单的温度")
     {'工单': ('ticket',), '温度': ('气温', 'temperatur')}
     """
     runs = [] if text.isascii() else _HAN.findall(simplify(text[:MOST_CHARACTERS]))
@@ -52,7 +51,7 @@ def other_names(text: str) -> dict[str, tuple[str, ...]]:
 
 @cache
 def _dictionary() -> tuple[Mapping[str, tuple[str, ...]], int]:
-    """Return each Chinese word with its English ones, and the length of the longest."""
+    """Return each listed Chinese word with its synonyms, and the length of the longest word."""
     known: dict[str, dict[str, None]] = {}
     text = files(__package__).joinpath("chinese.txt").read_text(encoding="utf-8")
     for line in text.splitlines():

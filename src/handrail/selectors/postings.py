@@ -61,8 +61,8 @@ class Postings:
         self._naming = naming
         noted = _Occurrences(fields, words)
         sizes = noted.add_all(texts)
-        # occurrences until the word is asked for, and then what it is worth
-        self._held: dict[str, Noted | dict[int, float]] = {}
+        # The occurrences of a word, replaced by its worths once it is asked for.
+        self._held: dict[str, _WordOccurrences | dict[int, float]] = {}
         self._held.update(noted.held)
         self._rarities: dict[str, float] = {}
         self._places = list(range(len(sizes)))
@@ -93,7 +93,7 @@ class Postings:
         return rarity
 
     def rarity_of(self, holding: int) -> float:
-        """Return how much something tells that so many texts hold."""
+        """Return the rarity of a word that `holding` texts hold; see `rarity`."""
         return _rarity(len(self._rooms), holding)
 
     def __contains__(self, word: str) -> bool:
@@ -122,23 +122,23 @@ class Postings:
         }
 
 
-Noted: TypeAlias = int | list[int]
+_WordOccurrences: TypeAlias = int | list[int]
 """The occurrences of a word; a word that occurs once has no list."""
 
 
 class _Occurrences(dict[str, list[int] | None]):
-    """Where each word occurs. As a dictionary: for a piece seen twice, the list of its occurrences; None without words.
+    """Collects where each word occurs. As a dictionary it maps each piece seen twice to the list of its occurrences.
 
-    Two thirds of all pieces occur once. They become words at the end, and have no list; nor has a word that occurs
-    once. Pieces of one word share its list. A piece of several, as a run of Chinese is, has a list of its own, which
-    goes to each of its words at the end.
+    Two thirds of all pieces occur once: they are kept without a list, and become words in the end. Pieces of one word
+    share that word's list. A piece of several words, such as a run of Chinese, has a list of its own, which is added
+    to each of its words in the end. A piece without words has None.
     """
 
     def __init__(
         self, fields: Sequence[TextField], words: Callable[[str], Sequence[str]]
     ) -> None:
         super().__init__()
-        self.held: dict[str, Noted] = {}
+        self.held: dict[str, _WordOccurrences] = {}
         self._lists: dict[str, list[int]] = {}
         self._fields = fields
         self._words = words
@@ -190,7 +190,7 @@ class _Occurrences(dict[str, list[int] | None]):
         return occurrences
 
     def _finish(self) -> None:
-        """Note the pieces that occurred once, and those of several words."""
+        """Add the occurrences of pieces that occurred once, and of those with several words, to their words."""
         for words, occurrences in self._of_several:
             for occurrence in occurrences:
                 self._lengthen(occurrence, len(words) - 1)
@@ -218,7 +218,7 @@ class _Occurrences(dict[str, list[int] | None]):
         self._sizes[occurrence >> FIELD_BITS] += size * words
 
 
-def _listed(held: int | list[int]) -> list[int]:
+def _listed(held: _WordOccurrences) -> list[int]:
     return [held] if isinstance(held, int) else held
 
 

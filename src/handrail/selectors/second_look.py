@@ -40,13 +40,14 @@ NAME_LENGTH = 0.48
 
 
 class Match(Struct, frozen=True):
-    """Something that a question says and some tool has.
+    """A word of a question that some tools have, by itself or by a synonym.
 
-    Args:
-        said: The word; a word that the question says in another language comes under that language's.
-        names: The words of a tool that it may be, one of them as a rule.
+    Attributes:
+        said: The word of the question; marked with `=` where synonyms of it are matched.
+        names: The words that a tool may have for it: the word itself, or its synonyms.
         worths: The positions of the tools that have one of them, with what it is worth there.
-        share: How much it counts beside a word of the question's own, which counts 1.
+        rarity: How much it tells; see `Postings.rarity`.
+        share: How much it counts: 1 for the word itself, less for a synonym.
     """
 
     said: str
@@ -93,7 +94,7 @@ class SecondLook:
         Args:
             places: Of tools that have one of the words.
             asked: The question's words in their order.
-            matching: What some tool has of it, in a fixed order, for sums of floats depend on it.
+            matching: The words and synonyms that some tool has, in a fixed order: sums of floats depend on it.
         """
         names = {place: self._name(place) for place in places}
         counts = dict.fromkeys(places, 0.0)

@@ -37,7 +37,7 @@ _PIECE = re.compile(
     rf"|{_ASCII.pattern}"
     rf"|[^\W\d_a-zA-Z{UNSPACED}]+"
 )
-# What most Chinese texts consist of. NFKC changes none of it but marks that end a word in either form.
+# Most Chinese texts consist of these. NFKC changes only some punctuation among them, which ends a word in either form.
 _FIRST_HAN = "\u4e00"
 _PLAIN = re.compile("[\x00-\x7f\u4e00-\u9fff，。、；：？！（）《》【】“”‘’—…]+")
 _PLAIN_PIECE = re.compile(rf"[\u4e00-\u9fff]+|{_ASCII.pattern}")
@@ -135,7 +135,7 @@ def stem(word: str) -> str:
     ['city', 'search', 'book', 'plan', 'analysis', 'straße']
     """
     word = word.lower()
-    # no other letter begins or ends an ending
+    # Every ending that is cut off ends in one of these letters.
     if word[-1:] not in "sgde" or len(word) <= 3 or word == "news" or not word.isascii():
         return word
     word = _without_verb_ending(_without_plural(word))

@@ -1,7 +1,7 @@
-"""Traditional Chinese characters in the form in which they are compared with simplified ones.
+"""Simplifies common traditional Chinese characters, so that texts in both scripts compare equal.
 
-Rule 1: a character becomes another one and never several, so that pairs of characters stay pairs.
-Rule 2: a character that simplified Chinese also uses, such as 乾, stays as it is.
+Rule 1: one character becomes exactly one, so that pairs of characters stay pairs.
+Rule 2: a character that simplified Chinese uses in a sense of its own, such as 乾, stays as it is.
 """
 
 from __future__ import annotations
