@@ -237,8 +237,8 @@ class Claimed(Struct, frozen=True, gc=False):
 
     `repeated` marks an answer of the repeat guard (another key, the same act). `key` is then the key of the earlier
     write if that is DONE, or IN_DOUBT and can be claimed by this key to find out. `left_s` is the rest of a dead
-    owner's lease: until then its requests may still be under way. With BUSY it is that of an earlier owner of this
-    run, and 0 where another run has the write.
+    owner's lease: until then its requests may still be under way. With BUSY it is the rest of the lease of an
+    earlier owner of the same run; 0 if the write belongs to another run.
     """
 
     state: ClaimState
@@ -338,8 +338,8 @@ class Wait(Struct, frozen=True):
     """Let this much time pass before the next attempt.
 
     Attributes:
-        until: When the lease of an earlier process is over that the call waits for, on the run's clock; 0 for any
-            other wait. A run of workers need not wait for that in its worker.
+        until: When the lease ends that the call waits for, on the run's clock; 0 for any other wait. A worker may
+            leave the run in the store until then.
     """
 
     seconds: float
@@ -369,8 +369,8 @@ class Settle(Struct, frozen=True, gc=False):
 class Renew(Struct, frozen=True):
     """Renew the lease of a write under way, and of its locks, for `lease_s` from now.
 
-    A lease that lasts longer is not shortened, except by 0: then it is over, and the write is as its owner's death
-    would leave it. No call yields this effect: a driver renews for as long as it lives.
+    A lease is never shortened, except that `lease_s` of 0 ends it: the write is then as if its owner had died.
+    No call yields this effect: a driver renews for as long as it lives.
     """
 
     scope: str

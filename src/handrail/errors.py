@@ -15,7 +15,7 @@ an exception:
     ├── StoreUnavailable           a store did not answer; nothing was claimed
     ├── JournalMismatch            the journal of a run does not fit the code that resumes it
     ├── Fenced                     another process has taken a run over
-    ├── RunPostponed               a run of workers can go on only after some time
+    ├── RunPostponed               a worker's run must wait for the lease of an earlier process
     └── ToolError                  raised by a tool's author: a failure that the tool anticipated
         ├── RunWaits               a run that a tool started waits for a person
         ├── FarFailure             another handrail, which the tool called, answered with a failure
@@ -198,12 +198,13 @@ class Fenced(HandrailError):
 
 
 class RunPostponed(HandrailError):
-    """A run that a worker carries out must wait for the lease of an earlier process, and is left meanwhile.
+    """A worker's run must wait for the lease of an earlier process, and gives up its place in the worker meanwhile.
 
-    The worker that catches it lets the run wait in the store.
+    Raised by `Runtime.resume` if `epoch` is given. The worker catches it and leaves the run in the store; no model
+    sees it.
 
     Attributes:
-        wait_s: After how many seconds it can go on.
+        wait_s: Seconds until the run can go on.
     """
 
     def __init__(self, reason: str, wait_s: float) -> None:

@@ -37,7 +37,7 @@ class _StateLock(type(RLock())):  # type: ignore[misc]  # a class that has no na
 
 
 _NOBODY: list[Callable[..., Any]] = []
-"""The callbacks of futures that have none: nobody adds to them."""
+"""The callbacks of every future that has none. Shared, so nothing may be added to this list."""
 _UNDER_WAY = frozenset(("PENDING", "RUNNING"))
 _CANCELLED = frozenset(("CANCELLED", "CANCELLED_AND_NOTIFIED"))
 
@@ -69,7 +69,7 @@ class StoreFuture(Future[T]):
             self._present_waiters = []
         return self._present_waiters
 
-    # One look at the state is as good as one under the lock.
+    # The next three read the state once, which is atomic: the lock would add nothing.
 
     def done(self) -> bool:
         """See `Future.done`."""

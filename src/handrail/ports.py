@@ -142,8 +142,8 @@ class RunStore(Protocol):
     def append_entry(self, entry: JournalEntry) -> StoreAnswer[bool]:
         """Append to a run, all or nothing; return whether somebody has asked to cancel it.
 
-        A step that is there already stays as it is: an earlier owner recorded the same one. A store with the attribute
-        `takes_texts = True` is given bodies as texts too, see `records.JournalStep`.
+        A step that is there already stays as it is: an earlier owner recorded the same one. A store with
+        `takes_texts = True` is also given steps whose body is JSON text; see `records.JournalStep.text`.
 
         Raises:
             Fenced: The epoch is not the newest one: somebody else has taken the run over. Nothing was added.
@@ -235,8 +235,8 @@ class SubmittedRunStore(RunStore, Protocol):
         that is over is forgotten here; so is one that is gone.
 
         Args:
-            wait_s: A run that was left unfinished waits so many seconds, then this segment is enqueued once more.
-            why: What it waits for, for people.
+            wait_s: Seconds after which the segment of an unfinished run is enqueued again; 0 enqueues the next one now.
+            why: What the run waits for; shown to people.
         """
         ...
 
@@ -439,7 +439,7 @@ class AuditStore(Protocol):
     def append_audit(self, notices: Sequence[AuditEntry]) -> StoreAnswer[None]:
         """Add to the log, in this order, all or nothing.
 
-        A store with the attribute `takes_unwritten = True` is given `records.UnwrittenEntry` too.
+        A store with `takes_unwritten = True` is also given `records.UnwrittenEntry`.
         """
         ...
 

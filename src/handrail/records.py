@@ -35,7 +35,7 @@ class JournalStep(Struct, frozen=True, gc=False):
     Attributes:
         key: Its place in the run: `3.m` the model's third answer, `3.0` the result of its first call.
         elapsed_s: How long the run had worked by then, without the time that people took to answer.
-        text: The body as ASCII JSON, in place of it; for a store that `takes_texts`.
+        text: The body as ASCII JSON, where `body` is left None; for a store with `takes_texts`. Empty otherwise.
     """
 
     key: str
@@ -423,10 +423,10 @@ class AuditEntry(Struct, frozen=True, gc=False):
 
 
 class UnwrittenEntry(Struct, frozen=True, eq=False):
-    """An entry for the audit log that is written once the store needs it; for a store that `takes_unwritten`.
+    """An entry for the audit log that the store writes when it commits; for a store with `takes_unwritten`.
 
     Attributes:
-        write: Returns the entry; in any thread, and the same each time.
+        write: Returns the entry. It may be called in any thread, and returns the same each time.
     """
 
     run_id: str
@@ -434,7 +434,7 @@ class UnwrittenEntry(Struct, frozen=True, eq=False):
     may_wait: bool = False
 
     def written(self) -> AuditEntry:
-        """Return the entry."""
+        """Return the entry in written form, under this entry's run."""
         return replace(self.write(), run_id=self.run_id)
 
 

@@ -462,8 +462,8 @@ class Runtime:
             anyway: Resume even a poisoned run (`records.MOST_TAKEOVERS` processes that took it over died in it), or one
                 that a living process carries out: that process then records nothing more of it.
             epoch: Take the run over only if this is still its epoch (`RunRecord.epoch`), so that nobody else has taken
-                it over since that was read. So workers do; hence a run that must wait for the lease of an earlier
-                process is left then, and not waited for.
+                it over since that was read. Workers give it. A run that must then wait long for the lease of an earlier
+                process raises `RunPostponed` in place of waiting.
             options: `model`, `budget`, `deps`, `inject`, `observers`, `selector`, `flow`, as for `run`. What cannot be
                 stored (an object as model, dependencies, injected values, a selector, a rule's function) is given
                 again.
@@ -472,7 +472,7 @@ class Runtime:
             ConfigError: The store keeps no runs, or none of that name; or the run is poisoned.
             RunUnderWay: Another process, which lives, carries it out.
             Fenced: `epoch` was given, and somebody has taken the run over since.
-            RunPostponed: `epoch` was given, and the run can go on only after some time.
+            RunPostponed: `epoch` was given, and the run must wait for the lease of an earlier process.
             JournalMismatch: What was stored cannot be read by this version.
         """
         return await self._perform(

@@ -61,7 +61,7 @@ class AuditObserver:
         self._builder = AuditBuilder(run_id, redactor, principal, key)
         self._run_id = run_id
         self._unsent: list[Noted] = []
-        """What is still to be sent."""
+        """Events and records that are still to be sent to the store."""
         self._is_urgent = False
         """Whether one of them is about anything but a harmless read."""
         self._answer: Future[None] | None = None
@@ -175,7 +175,7 @@ class AuditObserver:
 
     def _append(self, entries: Sequence[AuditEntry | UnwrittenEntry]) -> None:
         try:
-            # a store that has no such flag is given what its port says
+            # Only a store with `takes_unwritten` is given an `UnwrittenEntry`.
             answer = self._store.append_audit(cast("Sequence[AuditEntry]", entries))
         except Exception:
             self._untaken.extend(map(_written, entries))
@@ -196,10 +196,10 @@ class AuditObserver:
 def _write_entry(
     builder: AuditBuilder, run_id: str, noted: Sequence[Noted], may_wait: bool
 ) -> AuditEntry:
-    """Return the entry for what was noted; several records are one row.
+    """Return one entry for all that was noted.
 
-    A record that cannot be written is logged and left out, so that no other is lost with it. The entry may then hold
-    none, and is not added to the log.
+    A record that cannot be written is reported and left out, so that the others are kept. An entry may so become empty
+    (`count` is 0); the caller does not append an empty one.
     """
     records = []
     is_clean = builder.holds_no_secret(noted)
@@ -215,7 +215,7 @@ def _write_entry(
 
 
 def _written(entry: AuditEntry | UnwrittenEntry) -> AuditEntry:
-    """Return an entry as it is kept: what it is written of may be large."""
+    """Return an entry in written form, to be kept until it is offered again: what was noted may hold large results."""
     return entry if isinstance(entry, AuditEntry) else entry.written()
 
 

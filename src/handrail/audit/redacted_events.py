@@ -99,9 +99,8 @@ class RedactedEvents:
             is_changed = any(
                 new is not old for new, old in zip(parts, value, strict=True)
             )
-            kind = (
-                list if isinstance(value, list) else tuple
-            )  # of a kind of its own too
+            # Also for a subclass, such as a named tuple.
+            kind = list if isinstance(value, list) else tuple
             return kind(parts) if is_changed else value
         return value
 

@@ -10,9 +10,9 @@ A resumed run records its ended calls once more, since the crash may have taken 
 Rule 1: records hold redacted arguments, and of results their size and digest only.
         Of long ones their beginning only, with length and digest of the rest: the loop that runs the calls does this.
 Rule 2: only the entry of a read is held back until its call ends; its arguments are copied when the call is admitted.
-Rule 3: a record is noted when something happens, from values that nobody changes any longer, and may be written later.
-        The code that writes one does not fit into a processor's caches beside that of a run, so a store which writes
-        those of many runs in one loop takes a third of the time.
+Rule 3: an event is noted when it happens, from values that no longer change; its record may be written later, in
+        another thread. Written in one loop, the records of many runs take a third of the time: the code that writes a
+        record and the code of a run do not fit into a processor's caches together.
 """
 
 from __future__ import annotations
@@ -68,10 +68,11 @@ _LONGEST_ID = 64
 """How many ids of calls are remembered as they are recorded, and how long they may be."""
 _MOST_LABELS = 16
 _MOST_KINDS = 64
+"""How many kinds of admissions are remembered as they are recorded; see `AuditBuilder._describe_kind`."""
 _APART = "\n" * 5
-"""What stands between texts that are looked at together."""
+"""The separator of texts that are searched for secrets together."""
 
-_NOT_OPEN: Any = (None, None)
+_NOT_OPEN: tuple[None, None] = (None, None)
 
 _quote = json.encoder.encode_basestring_ascii
 _encode = Encoder(order="sorted").encode
@@ -94,8 +95,8 @@ class NotedAdmission(Struct, frozen=True, gc=False):
     """A call that may run, of which a record is still to be written.
 
     Attributes:
-        text: Its arguments as JSON, where they are short and plain.
-        texts: The members that tell its arguments, where they are not.
+        text: Its arguments as JSON if they are short and plain, else empty.
+        texts: The record's members for its arguments, already redacted, if they are not; else None.
     """
 
     call: ToolCall
@@ -114,7 +115,7 @@ class NotedEnd(Struct, frozen=True, gc=False):
     """The end of a call, of which a record is still to be written.
 
     Attributes:
-        admission: The admission that was held back, and is told in the same record.
+        admission: The admission that was held back, to be recorded with the end; None if it has its own record.
     """
 
     admission: NotedAdmission | None
@@ -130,7 +131,7 @@ class NotedEnd(Struct, frozen=True, gc=False):
 
 
 Noted: TypeAlias = "NotedAnswer | NotedAdmission | NotedEnd | Record"
-"""What becomes a record, or is one."""
+"""An event that is still to be written as a record, or a record that is written already."""
 
 
 class AuditBuilder:
@@ -226,10 +227,6 @@ class AuditBuilder:
         """Whether a call was admitted, and nothing has been recorded of it since."""
         return id(call) in self._open_calls
 
-    def holds_back(self, call: ToolCall) -> bool:
-        """Whether the record of a call's admission waits for its end: it is a harmless read."""
-        return self._open_calls.get(id(call), (None, None))[1] is not None
-
     def admission(
         self,
         call: ToolCall,
@@ -243,7 +240,7 @@ class AuditBuilder:
         isolation: str,
         tainted_by: Label | None,
     ) -> NotedAdmission | None:
-        """Note a call that may run; None of a read at low risk, of which the record is held back."""
+        """Note a call that may run; return None for a read at low risk, which is recorded with its end."""
         text = _plain_text(arguments)
         texts = None
         if text is None:
@@ -262,7 +259,7 @@ class AuditBuilder:
     def end(
         self, call: ToolCall, result: ToolResult, seconds: float, recalled: bool = False
     ) -> NotedEnd:
-        """Note a call's end, of which the record is that of its admission too where that is held back."""
+        """Note a call's end, with its admission if that was held back."""
         _, admission = self._open_calls.pop(id(call), _NOT_OPEN)
         failure = result.failure
         return NotedEnd(
@@ -281,10 +278,10 @@ class AuditBuilder:
     # ------------------------------------------------------------------ writing
 
     def holds_no_secret(self, noted: Sequence[Noted]) -> bool:
-        """Whether nothing in the ids of these calls and in their plain arguments looks like a secret.
+        """Whether nothing in the ids and plain arguments of these calls looks like a secret; if so, remember the ids.
 
-        One look at all of them finds what a look at each would find: no secret holds as many line feeds as stand
-        between them, and no pattern passes over so many. Where it finds something, each is looked at alone.
+        All texts are searched at once, which finds whatever a search of each would find: neither a secret nor a match
+        of a pattern contains the five line feeds between two texts. After a match, the caller searches each text alone.
         """
         ids: list[str] = []
         texts: list[str] = []
@@ -304,10 +301,10 @@ class AuditBuilder:
         return True
 
     def write(self, noted: Noted, *, is_clean: bool = False) -> Record:
-        """Return the record of what was noted; in any thread, and the same each time.
+        """Return the record of what was noted. It may be called in any thread, and returns the same each time.
 
         Args:
-            is_clean: See `holds_no_secret`.
+            is_clean: `holds_no_secret` has found nothing in it, so its text is not searched again.
         """
         if type(noted) is NotedEnd:
             return "CallFinished", _join(self._write_end(noted, is_clean))
@@ -407,8 +404,7 @@ class AuditBuilder:
         if noted.texts is not None:
             return noted.texts
         text = noted.text
-        # The text of an argument stands in the JSON as it is where nothing is escaped, so one look at the JSON finds
-        # what a look at each would find.
+        # Nothing in the JSON is escaped, so it contains each argument's text unchanged: one search of it is enough.
         if not is_clean and self._redactor.text(text) != text:
             return self._describe_carefully(decode(text), noted.key)
         shown: dict[str, Json] = {}  # nothing was hidden that the key may hold
@@ -419,7 +415,7 @@ class AuditBuilder:
         }
 
     def _describe_carefully(self, arguments: Mapping[str, Json], key: str) -> _Texts:
-        """Return arguments with whatever is in them, their digest, and the key of a write."""
+        """Return any arguments, redacted value by value, their digest, and the key of a write."""
         body = _arguments(arguments, self._redactor)
         texts = {name: canonical_json(value) for name, value in body.items()}
         shown = body["arguments"]
@@ -523,7 +519,7 @@ def _plain_text(arguments: Mapping[str, Json]) -> str | None:
 
 @lru_cache(maxsize=256)
 def _names_secrets(*names: str) -> bool:
-    """Whether one of these arguments is a secret by its name; the names of a tool's arguments come again and again."""
+    """Whether one of these argument names marks a secret. Cached: every call of a tool has the same names."""
     return any(map(is_secret_name, names))
 
 
@@ -545,7 +541,7 @@ def _begin_digests(key: bytes) -> tuple[hashlib._Hash, hashlib._Hash]:
 
 
 def _describe_seconds(seconds: float) -> str:
-    """Return a time as JSON, to the microsecond: `repr(round(seconds, 6))` in a quarter of the time."""
+    """Return seconds as JSON, to the microsecond: the text of `repr(round(seconds, 6))` in a quarter of its time."""
     if not 1e-4 <= seconds < 1e9:
         return repr(round(seconds, 6))
     text = f"{seconds:.6f}".rstrip("0")

@@ -115,7 +115,7 @@ def wait(
     """Let time pass before the next attempt; return why there is none if the run is cancelled meanwhile.
 
     Args:
-        until: See `effects.Wait`.
+        until: When the lease ends that is waited for; see `effects.Wait`.
     """
     try:
         yield Wait(seconds, until)

@@ -264,7 +264,7 @@ def _read(
 
 
 def _shape_at_once(outcome: CallOutcome, settings: RunSettings) -> ToolResult | None:
-    """Return the result of a call that failed, or whose value is plain; None of any other, which takes more steps."""
+    """Return the result of a call that failed or whose value is plain; None for any other, see `shape_at_length`."""
     if outcome.failure is not None:
         return _shape_failure(outcome, outcome.failure, settings)
     return shape_plainly(outcome, settings)
@@ -275,7 +275,7 @@ def shape_at_length(
 ) -> Generator[Effect[Admitted], Any, ToolResult]:
     """Shape the result of a call that succeeded: remove what the model must not read, cut it, note what was done.
 
-    The whole of one that does not fit is stored.
+    A result that does not fit is stored whole.
     """
     call = outcome.call
     value, shaped = yield from compute(outcome.size, partial(_cut, outcome, settings))

@@ -119,7 +119,7 @@ def plain(value: Any) -> Json:
 
 
 def is_written_as(value: Any, text: str) -> bool:
-    """Whether a text is the JSON of a value that is no text, as `plain` reads it."""
+    """Whether `text` is the JSON of `value`, which must be an object or a list without media."""
     kind = type(value)
     if kind is dict or kind is list:
         return not media_in(value) and _encode(value) == text.encode("utf-8", "replace")
@@ -127,9 +127,9 @@ def is_written_as(value: Any, text: str) -> bool:
 
 
 def copy_plain(value: Any) -> tuple[Json, bytes | None]:
-    """Return what `plain` returns for a value that `materialize.is_plain`, and its JSON if that is what `encode` gives.
+    """Return a copy of a plain value (`materialize.is_plain`), equal to `plain(value)`, and its JSON.
 
-    The JSON is None of a text, and where there is something in the value that JSON cannot hold as it is.
+    The JSON is None for a text, and for a value that `encode` refuses, such as one with a lone surrogate.
     """
     if type(value) is str:
         return as_text(value), None

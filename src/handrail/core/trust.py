@@ -390,7 +390,7 @@ def find_addresses(text: str) -> list[str]:
 
 
 def _may_hold_address(text: str) -> bool:
-    """Whether a text may name a host: in ASCII a name holds one of these, and other scripts have signs of their own."""
+    """Whether a text may contain an address. In ASCII every address has one of these signs; any other text may."""
     return "." in text or "@" in text or "/" in text or not text.isascii()
 
 

@@ -319,9 +319,8 @@ class _Shift:
 
     async def _sleep(self) -> None:
         wait_s = self._timing.poll_s
-        if (
-            not self._is_silent
-        ):  # else the sweep stays due for as long as the database is away
+        # While the database is away the sweep stays due, and must not shorten the wait.
+        if not self._is_silent:
             wait_s = min(wait_s, max(0.0, self._sweep_at - time.monotonic()))
         with suppress(TimeoutError):
             await asyncio.wait_for(self._heard.wait(), wait_s)

@@ -298,14 +298,14 @@ class Worker:
                 await asyncio.wait([resuming])
 
     async def _postpone(self, segment: Segment, error: RunPostponed) -> str:
-        """Let a run wait in the store for the lease of an earlier process, so that its place here is free."""
+        """Leave a run in the store until the lease that it waits for ends; its place in this worker becomes free."""
         after = await wait_for(
             self._store.finish_segment(
                 segment.run_id, segment.number, wait_s=error.wait_s, why=str(error)
             )
         )
         if after is not None and after.status == "running":
-            raise HandBack(f"it must wait, and that could not be recorded: {error}")
+            raise HandBack(f"the run must wait, and that could not be recorded: {error}")
         return f"waits {error.wait_s:.0f} s: {error}"
 
     async def _poison(self, record: RunRecord, segment: Segment) -> str:

@@ -145,8 +145,8 @@ class ActiveRun(Struct, eq=False):
     """The form that the answer must have."""
     recording: JournalCursor | None = None
     """Its journal, where the store keeps runs."""
-    is_postponed: bool = False
-    """Whether it is left to a later segment, where it must wait for the lease of an earlier process."""
+    may_be_postponed: bool = False
+    """Whether it ends its segment, as workers' runs do, in place of waiting long for an earlier process's lease."""
     goes_ahead: bool = False
     """Whether its model is asked again while the store still writes; nothing is done on the answer before that."""
     unsettled: list[Future[bool]] = field(default_factory=list)

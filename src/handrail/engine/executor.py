@@ -87,7 +87,7 @@ from handrail.workers.threads import ThreadTask
 # A store that answers later than this does not answer. Its own time limits are shorter, so they come first.
 STORE_S = 60.0
 SHORTEST_POSTPONED_S = 5.0
-"""A shorter wait is waited for in the worker: it would take about as long until a worker finds the run again."""
+"""A run keeps its worker during a shorter wait: a sweep could take as long to find the run again."""
 
 
 class PendingEffect(Struct, eq=False):
@@ -169,7 +169,7 @@ class BatchExecutor:
             or bool(active.observers)
             or active.trail is not None
         )
-        """Whether there is anything around a tool while it runs, or anybody who is told of its start."""
+        """Whether a tool's start is wrapped (see `surround`): for a journal, an engine to pass on, or observers."""
         self.people_asked = 0
         self.waited_until = 0.0
 
@@ -196,7 +196,7 @@ class BatchExecutor:
             self.fail(error)
         finally:
             self.is_running = False
-        if self.active.is_postponed and not self.over:
+        if self.active.may_be_postponed and not self.over:
             self.postpone_idle()
         if self.over:
             self.leave()
@@ -207,7 +207,7 @@ class BatchExecutor:
             )
 
     def postpone_idle(self) -> None:
-        """Leave the run to a later segment if its calls do nothing but wait for the leases of earlier processes."""
+        """Leave the run to a later segment if all its calls only wait for leases of earlier processes."""
         store = self.engine.leases
         if store is None or self.attempts.under_way or not self.waits:
             return
@@ -892,7 +892,7 @@ class BatchExecutor:
     def surround(
         self, state: CallState, effect: Invoke[Admitted], start: partial[Any]
     ) -> partial[Any]:
-        """Return the start of a tool with what is to be there while it runs; tell observers that it is started."""
+        """Return a tool's start, wrapped so that nested runs find this run, and observers learn of the start."""
         active = self.active
         traits = effect.call.traits
         if active.recording is not None and not traits.is_isolated:
@@ -1121,7 +1121,7 @@ def _decide(
 
 
 def _lease_ends(effect: Effect[Admitted]) -> float:
-    """Return when the lease is over that a call waits for, on the run's clock; 0 if it waits for anything else."""
+    """Return when the lease ends that a call waits for, on the run's clock; 0, a time long past, for any other wait."""
     return effect.until if isinstance(effect, Wait) else 0.0
 
 

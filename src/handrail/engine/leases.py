@@ -70,7 +70,7 @@ class Lease:
             self._renewed(at, answer)
 
     def give_up(self, store: LeaseStore) -> None:
-        """Leave the write as the death of this process would: nothing of it is under way here."""
+        """End the lease, as if this process had died. Only for a write of which nothing is under way here."""
         claim = self.claim
         if not self.claimed.state.is_taken:
             return
@@ -78,7 +78,7 @@ class Lease:
         try:
             answer = store.renew(renew)
         except Exception as error:
-            # whoever comes next waits until the lease is over
+            # The next process waits until the lease ends by itself.
             self._failed(error)
             return
         if isinstance(answer, Future):

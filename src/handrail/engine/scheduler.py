@@ -64,7 +64,10 @@ class Scheduler(Protocol):
     def call_rarely(
         self, seconds: float, then: Callable[..., Any], *args: Any
     ) -> Handle:
-        """As `call_later`, in the scheduler's thread only: one of a few lengths, and nearly always cancelled."""
+        """As `call_later`, for a timer of one of a few fixed lengths that is nearly always cancelled.
+
+        Call it in the scheduler's thread.
+        """
         ...
 
     def start_eagerly(self, begin: Callable[[], Awaitable[Any]]) -> Outcome | None:

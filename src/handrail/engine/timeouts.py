@@ -1,4 +1,4 @@
-"""Timers for what nearly always comes before them: a model's answer, a store's, the end of a write."""
+"""Timers that are nearly always cancelled: the answer of a model or a store, or the end of a write, comes first."""
 
 from __future__ import annotations
 
@@ -106,21 +106,21 @@ class RareTimer(Struct, eq=False):
     args: tuple[Any, ...]
 
     def cancel(self) -> None:
-        """Do not ring."""
+        """Keep the timer from ringing, and let go of what it would have called."""
         self.then = None
         self.args = ()
 
     def ring(self) -> None:
-        """Call, unless it was cancelled."""
+        """Call what the timer was set for, unless it was cancelled."""
         if self.then is not None:
             self.then(*self.args)
 
 
 class RareTimers:
-    """Timers of a few lengths on one loop, of which nearly all are cancelled before they ring.
+    """Timers of a few fixed lengths on one loop, of which nearly all are cancelled before they ring.
 
-    Those of one length ring in the order in which they were set, so the loop has one timer for all of them. With one of
-    its own for each, a durable run with writes spent a thirtieth of its time on the loop's heap.
+    Timers of one length ring in the order in which they were set, so the loop needs one timer of its own for all of
+    them. With a loop timer for each, a durable run with writes spent a thirtieth of its time on the loop's heap.
     """
 
     __slots__ = ("_lines", "_set", "loop")
@@ -134,7 +134,7 @@ class RareTimers:
     def call_later(
         self, seconds: float, then: Callable[..., Any], args: tuple[Any, ...]
     ) -> RareTimer:
-        """Call when the time has passed; in the loop's thread."""
+        """Call `then` after this many seconds. Use it in the loop's thread."""
         loop = cast(asyncio.AbstractEventLoop, self.loop())
         timer = RareTimer(loop.time() + seconds, then, args)
         line = self._lines.get(seconds)
@@ -151,7 +151,7 @@ class RareTimers:
         self, loop: asyncio.AbstractEventLoop, seconds: float, at: float
     ) -> None:
         self._set.add(seconds)
-        # in no context: that of whoever came first would be kept
+        # An empty context: the first caller's would be kept alive, and passed to the others.
         loop.call_at(at, self._ring, seconds, context=Context())
 
     def _ring(self, seconds: float) -> None:
@@ -159,7 +159,7 @@ class RareTimers:
         loop = cast(asyncio.AbstractEventLoop, self.loop())
         line = self._lines[seconds]
         while line and (line[0].then is None or line[0].at <= loop.time() + _NEARLY_S):
-            # not called here: one that raises would keep the others from ringing
+            # Not called here: one that raises would keep the others from ringing.
             loop.call_soon(line.popleft().ring)
         if line:
             self._set_timer(loop, seconds, line[0].at)

@@ -481,7 +481,7 @@ def resume(
             raise error
         check_left(stored.record)
     active, asked, model = open_stored_run(engine, stored, output=output, **options)
-    active.is_postponed = epoch is not None
+    active.may_be_postponed = epoch is not None
     engine.open_conversation(active, asked.messages, asked.output, model)
     record = take_over(engine, active, stored, new_output=output is not None)
     if record is not None and epoch is not None:

@@ -74,7 +74,7 @@ class Mask:
 
         length = _length_of(input_ids)
         goes_on = 0 <= self._prompt <= length
-        # A long prompt is not read again for each token.
+        # Convert the new tokens only: a long prompt would cost more than the mask.
         rows = _rows_of(input_ids, self._prompt if goes_on else length)
         matchers = [self._follow(row) if goes_on else None for row in rows]
         if None in matchers:
@@ -92,7 +92,7 @@ class Mask:
         return numpy.unpackbits(bits, bitorder="little").view(bool)
 
     def _follow(self, generated: tuple[int, ...]) -> Any:
-        """Return the matcher of a sequence that goes on from one of the last call, or is one; None for any other."""
+        """Return the matcher of a sequence that equals one of the last call, or adds one token to it; else None."""
         known = self._rows.get(generated)
         if known is not None or not generated:
             return known
@@ -139,7 +139,7 @@ def _length_of(input_ids: Any) -> int:
 
 
 def _rows_of(input_ids: Any, start: int) -> list[tuple[int, ...]]:
-    """Return the ids of each sequence from a place on."""
+    """Return the ids of each sequence from position `start` on."""
     if hasattr(input_ids, "shape"):
         ids = input_ids[..., start:].tolist()
         return [*map(tuple, ids)] if len(input_ids.shape) > 1 else [tuple(ids)]

@@ -148,7 +148,7 @@ def turn_as_json(turn: Turn) -> dict[str, Json]:
 
 
 def turn_as_text(turn: Turn, model: str) -> str:
-    """Return a usual answer, and the name of its model, as the ASCII JSON of `turn_as_json`; empty for any other."""
+    """Return a usual answer and its model's name as ASCII JSON, as `turn_as_json` has it; empty for any other."""
     if (
         turn.raw
         or turn.reasoning
@@ -234,9 +234,9 @@ def result_as_json(result: ToolResult) -> dict[str, Json]:
 
 
 def result_as_text(result: ToolResult) -> str:
-    """Return a usual success as the ASCII JSON of `result_as_json`; empty for any other result.
+    """Return a usual success as ASCII JSON, as `result_as_json` has it; empty for any other result.
 
-    The text of such a result is the JSON of its value, so it is written once and stands there twice.
+    The text of such a result is the JSON of its value, so one encoding serves for both members.
     """
     if not result.ok or (
         result.note
@@ -251,7 +251,7 @@ def result_as_text(result: ToolResult) -> str:
     if type(result.value) is not str:
         if "\\" in result.text or not is_written_as(result.value, result.text):
             return ""
-        # without a backslash in it, quoting has escaped what is not ASCII, and the quotation marks
+        # The text has no backslash, so quoting escaped only quotation marks, and what is not ASCII.
         value = text[1:-1].replace('\\"', '"')
     elif result.value != result.text:
         return ""

@@ -47,7 +47,7 @@ class JournalCursor:
     Args:
         elapsed_s: How long the run has worked, without the time that people took.
         replaying: Nothing new may happen: a missing step is a mismatch.
-        as_texts: The store takes the bodies of steps as texts, which it need not write again.
+        as_texts: The store accepts bodies of steps as JSON text; see `records.JournalStep.text`.
     """
 
     def __init__(
@@ -194,9 +194,9 @@ class JournalCursor:
         return listed
 
     def _are_noted(self, messages: Sequence[Message]) -> bool:
-        """Whether these are the answers and results that this process has noted, all of them and in order.
+        """Whether these are exactly the answers and results that this process has noted, in order.
 
-        Quick, and true of nearly every run; where it is not, `list_messages` looks closer.
+        A quick check that holds for nearly every run; `list_messages` compares one by one where it does not.
         """
         if self._stored_steps or len(messages) != len(self._noted_values):
             return False

@@ -112,7 +112,7 @@ class SealedStore:
         for name in dir(store):
             if not name.startswith("_"):
                 setattr(self, name, getattr(store, name))
-        # a secret is found in a body, and not in its JSON
+        # Secrets are sealed value by value, which needs the body and not its JSON.
         self.takes_texts = False
         for name in (
             "begin_run",

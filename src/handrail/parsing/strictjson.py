@@ -39,7 +39,7 @@ class NotJson(ValueError):
     Attributes:
         reason: One word to branch on: `syntax`, `open` (it ends too early), `non_finite`, `duplicate_key`,
             `lone_surrogate`, `too_deep`, `too_many_digits`, `too_long`, `not_an_object`, `glued` or `outside` (a
-            member stands behind the object).
+            member follows the object).
         offset: Characters before the place, or None where the place was not recorded.
     """
 

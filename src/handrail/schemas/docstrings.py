@@ -123,16 +123,16 @@ def read_docstring(text: str | None) -> Docs:
 
 
 def _is_clean(text: str) -> bool:
-    """Whether `inspect.cleandoc` certainly returns the text as it is, which takes it a tenth of what a tool costs."""
+    """Whether `inspect.cleandoc` would certainly return the text unchanged; a call takes a tenth of a tool's time."""
     if "\t" in text or text[0].isspace() or text[-1] == "\n":
         return False
     return "\n" not in text or _AT_EDGE.search(text) is not None
 
 
 def _read_plain_docstring(text: str) -> Docs | None:
-    """Return what a docstring says that has no section, or one of parameters in one line each; None for any other.
+    """Read a docstring that is prose alone, or prose and an `Args:` section of one line each; None for any other.
 
-    Most docstrings are so, and going through their lines takes six times as long.
+    Most docstrings are so, and this takes a sixth of the time of finding sections of every style.
     """
     if len(text.splitlines()) != text.count("\n") + 1:
         return None  # other characters break lines, too

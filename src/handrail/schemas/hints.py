@@ -265,7 +265,7 @@ def find_hints(fn: Callable[..., Any]) -> dict[str, Any]:
 
 
 class _Parameters(NamedTuple):
-    """The parameters of a function by name, in order."""
+    """The annotations and defaults of a function's parameters, by name and in order."""
 
     annotations: Mapping[str, Any]
     defaults: Mapping[str, Any]
@@ -291,7 +291,7 @@ def _find_parameters(fn: Callable[..., Any], tool: str) -> _Parameters:
 
 
 def _read_code(fn: FunctionType) -> _Parameters:
-    """Return the parameters of a plainly hinted function from its code, in a tenth of the time of its signature."""
+    """Return the parameters of a plainly hinted function from its code: ten times as fast as `inspect.signature`."""
     code = fn.__code__
     names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     by_place = fn.__defaults__ or ()

@@ -100,7 +100,7 @@ def _describe_union(parts: tuple[Any, ...]) -> Schema:
 
 
 def _add_description(schema: Schema, text: str) -> Schema:
-    """Return the schema with a description, after the type as a person writes it."""
+    """Return the schema with a description, which follows the type as in schemas written by hand."""
     if "type" not in schema:
         return {"description": text, **schema}
     return {"type": schema["type"], "description": text, **schema}

@@ -61,7 +61,7 @@ MAX_DECISIONS = 100
 
 
 _forks = 0
-"""How many forks lie between the first process and this one: a thread of before the last is not here."""
+"""How many forks led to this process. A thread that was started before the last of them does not run here."""
 
 
 def _count_fork() -> None:

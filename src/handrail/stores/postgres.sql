@@ -428,7 +428,7 @@ END $body$;
 ALTER TABLE workers ADD COLUMN since double precision;
 ALTER TABLE segments ADD COLUMN after_death bigint NOT NULL DEFAULT 0;
 
--- schema_14: A group is planned once, not each time; and an entry of a run changes no column of an index, so that it writes none.
+-- schema_14: Plan a group once, not each time; and let an entry of a run change no indexed column, so that it updates no index.
 ALTER FUNCTION commit_group_1(integer, text, jsonb) SET plan_cache_mode = force_generic_plan;
 DROP INDEX runs_ended;
 

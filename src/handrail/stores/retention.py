@@ -303,7 +303,7 @@ class _Sweep:
     def delete_runs(self, period_s: float) -> None:
         """Delete runs that ended before the period, in the order in which they began.
 
-        That order has an index already. One by the time of the end would be written by every entry of every run.
+        That order has an index anyway. An index by the time of the end would be updated by every entry of a run.
         """
         before = self._now - period_s
         last = (0.0, 0)

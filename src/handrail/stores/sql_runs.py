@@ -97,7 +97,7 @@ class DurableRuns(SubmittedRuns):
     takes_texts = True
     """Whether steps are taken with their bodies as texts; see `JournalStep.text`."""
     takes_unwritten = True
-    """Whether the log writes entries itself, in the thread that commits them: those of many runs in one loop."""
+    """Whether the log takes `UnwrittenEntry`, and writes those of many runs in one loop, in the thread that commits."""
     _last_hash = ""
     """The hash of the newest record that this store has added."""
     _checked_key: bytes | None = None
@@ -501,13 +501,13 @@ class DurableRuns(SubmittedRuns):
         now: float,
         groups: Sequence[list[_AuditRow | UnwrittenEntry]],
     ) -> Sequence[StoreUnavailable | None]:
-        """Write what is not written yet, and add all to the log; see `_append_audit_rows`."""
+        """Write the unwritten entries, and add all to the log; see `_append_audit_rows`."""
         for rows in groups:
             written = [
                 _audit_row(row.written()) if isinstance(row, UnwrittenEntry) else row
                 for row in rows
             ]
-            # in place: the group may be decided again
+            # In place, so that a group which is decided again is not written again. An empty entry is left out.
             rows[:] = [row for row in written if row[3]]
         if not any(groups):
             return [None] * len(groups)

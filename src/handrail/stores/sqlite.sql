@@ -136,7 +136,7 @@ CREATE INDEX effects_act ON effects(run_id, substr(fingerprint, 1, 12));
 ALTER TABLE workers ADD COLUMN since REAL;
 ALTER TABLE segments ADD COLUMN after_death INTEGER NOT NULL DEFAULT 0;
 
--- schema_13: Runs that may go are found by when they began, so that none is written into an index when it ends.
+-- schema_13: Old runs are found by when they began; the index by their last step is dropped, since each entry updated it.
 DROP INDEX runs_ended;
 
 -- migrated: The tables have reached a version.

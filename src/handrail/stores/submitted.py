@@ -8,8 +8,8 @@ Rule 2: whoever may enqueue a segment holds the run's row first. So an answer th
         is found by one of the two, and never by neither.
 Rule 3: a segment goes to the kind of dispatcher that the run was submitted with, whichever process enqueues it. If that
         kind is not installed there, the next sweep of a worker enqueues it: no person's decision fails for that.
-Rule 4: a run that must wait for a lease has no segment meanwhile. A sweep enqueues the same one again, so the deaths
-        that came before still count, and none can come while nobody has it.
+Rule 4: a run that must wait for a lease has no segment meanwhile, so no worker can die in it. A sweep enqueues the
+        same segment afterwards: earlier deaths in it still count.
 """
 
 from __future__ import annotations
@@ -128,8 +128,9 @@ class SubmittedRuns(SharedLimitRows):
                     _set_wake_up(database, run_id)
             elif stored.record.status == "queued" and wait_s:
                 note = f"waits until {_describe_time(now + wait_s)}: {why}"
-                next_look = now + wait_s - STALE_S
-                database.run(_SQL["postpone"], (next_look, encode_json(note), run_id))
+                # a sweep looks at a run STALE_S after it was last swept
+                swept = now + wait_s - STALE_S
+                database.run(_SQL["postpone"], (swept, encode_json(note), run_id))
             elif stored.record.status == "queued":
                 self._enqueue_next(database, run_id, now)
             return stored.record

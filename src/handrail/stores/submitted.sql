@@ -23,7 +23,7 @@ UPDATE runs SET status = 'queued', updated = ? WHERE run_id = ? AND status = 'wa
 UPDATE submitted SET segment = segment + 1, deaths = 0, woken = 0, wake_at = NULL, swept = ? WHERE run_id = ?
 RETURNING run_id, segment, dispatcher, queue, priority
 
--- postpone: The sweep that comes after some time enqueues the same segment again.
+-- postpone: Let a later sweep enqueue the same segment again, and note for people what the run waits for.
 UPDATE submitted SET swept = ?, note = ? WHERE run_id = ? RETURNING run_id
 
 -- move: The run's segments go to another kind of dispatcher.

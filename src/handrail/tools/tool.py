@@ -98,7 +98,7 @@ class CallTraits(Struct, frozen=True):
     version: str
     plain_check: Fits | None
     defaults: dict[str, Any]
-    """What a flat object that fits leaves out, where it goes to the tool `as_written`."""
+    """The defaults of omitted arguments, for a tool that takes its arguments `as_written`; else empty."""
     writes: bool
     only_reads: bool
     has_resource: bool
@@ -524,11 +524,11 @@ class BaseTool:
         return self.then.names - {"result"}
 
     def _settings(self) -> dict[str, Any]:
-        """Return every setting but the description, with what it is."""
+        """Return every setting but the description, with its value."""
         return _USUAL | {each: getattr(self, each) for each in self._own_settings()}
 
     def _own_settings(self) -> frozenset[str]:
-        """Return the names of the settings that the tool or its class has of its own, without the description."""
+        """Return the names of the settings that the tool or a class below `BaseTool` sets, without the description."""
         own = _SETTINGS.intersection(vars(self))
         for kind in type(self).__mro__:
             if kind is BaseTool:

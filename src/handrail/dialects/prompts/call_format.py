@@ -61,7 +61,7 @@ class AnswerSink(Protocol):
         ...
 
     def think(self, text: str) -> None:
-        """Add a whole thought that stands within a call which has ended."""
+        """Add a whole thought that the model wrote within a call, once that call has ended."""
         ...
 
     def parameters(self, name: str) -> Mapping[str, Json] | None:

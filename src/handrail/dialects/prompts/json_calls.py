@@ -2,9 +2,9 @@
 
 The arguments are given verbatim. What is wrong with the JSON is for `jsontext` to say, to the model.
 
-Rule 1: no member is dropped. One that is no part of a call may be an argument in the wrong place: it is added behind
-        the arguments, which then are no JSON object, so that the call is refused and the model told.
-Rule 2: what a model thinks within a call (`"thought": "..."`) is reasoning, unless the tool has such a parameter.
+Rule 1: no member is dropped. An unknown member may be an argument in the wrong place: it is appended to the arguments.
+        They are then no JSON object, so the call is refused and the model is told.
+Rule 2: a thought within a call (`"thought": "..."`) becomes reasoning, unless the tool has a parameter of that name.
 """
 
 from __future__ import annotations
@@ -21,10 +21,12 @@ from handrail.dialects.prompts.call_format import AnswerSink, Schemas
 from handrail.errors import Json
 
 _THOUGHTS = frozenset({"thought", "thoughts", "thinking", "reasoning"})
-"""What models call the member of a call in which they say why they make it."""
+"""The names of members in which models say why they make a call."""
 
 _TYPES = frozenset({"function", "tool_call", "function_call", "tool_use"})
-"""What the member `type` of a call may be; anything else may be an argument."""
+"""The values of the member `type` that the chat APIs write; any other value may be an argument."""
+
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class JsonCalls(Struct, frozen=True):
@@ -178,16 +180,13 @@ def _objects(
 _SEPARATORS = marks(",", ";")
 
 
-_HALF_CHARACTER = re.compile("[\ud800-\udfff]")
-
-
 def _is_text(value: Json | UnsetType) -> bool:
-    """Whether a value is text that can be shown and sent: JSON can also say half a character."""
-    return isinstance(value, str) and not _HALF_CHARACTER.search(value)
+    """Whether a value is a string that UTF-8 can encode: escapes in JSON can also spell a lone surrogate."""
+    return isinstance(value, str) and not _LONE_SURROGATE.search(value)
 
 
 class _Member(Struct, frozen=True):
-    """A member that stands beside the arguments of a call, and its text."""
+    """A member beside the arguments of a call: its key, its value (unset if that is no JSON), and both as written."""
 
     key: str
     value: Json | UnsetType
@@ -207,7 +206,7 @@ class _Object:
         self._id = ""
         self._has_begun = False
         self._held: list[str] | None = None  # arguments that came before the name
-        self._beside: list[_Member] = []  # what stands beside the arguments
+        self._beside: list[_Member] = []  # members beside the arguments
         self._unread: list[str] = []  # what has come of a member that is not whole
 
     def read(self) -> Step[bool]:
@@ -304,7 +303,7 @@ class _Object:
         return key in {*self._format.name, *self._format.id, "type"}
 
     def _take_value(self, key: str, value: Json | UnsetType) -> bool:
-        """Take the name, the id, or what is neither. Return False for a second name, which leaves two readings."""
+        """Take the value of a member. Return False if the object is no call: a second name, which is ambiguous."""
         call_format = self._format
         if value is None and key in {*call_format.name, *call_format.id, "type"}:
             return True
@@ -317,13 +316,13 @@ class _Object:
         elif key in call_format.id and self._is_id(value):
             self._take_id(str(value))
         elif key != "type" or not (isinstance(value, str) and value in _TYPES):
-            # where JSON may be an answer, this is none of a call
+            # In an exact format, JSON with other members is an answer and no call.
             if call_format.exact and not self._has_begun:
                 return False
             self._beside.append(_Member(key, value, "".join(self._unread)))
             self._unread = []
             if self._has_begun:
-                # it was taken, and what follows may yet be no JSON
+                # This member is taken: if the rest is no JSON, only the rest is read again.
                 self._source.mark()
         return True
 
@@ -373,12 +372,12 @@ class _Object:
         return member.key not in (schema.get("properties") or {})
 
     def _text(self) -> Step[str]:
-        """Read a key or another text; return it, or an empty one where it is none."""
+        """Read a value; return it if it is a string, else an empty string."""
         value = yield from self._value()
         return value if isinstance(value, str) else ""
 
     def _value(self) -> Step[Json | UnsetType]:
-        """Read a value and return it, unless it is no JSON."""
+        """Read a value and return it; `UNSET` if it is no JSON."""
         pieces: list[str] = []
         yield from self._source.json_value(pieces.append)
         self._unread += pieces

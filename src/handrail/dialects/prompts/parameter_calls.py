@@ -390,7 +390,7 @@ class _InnerCalls:
         self._parameter = call_format.parameter
         # how many parameters are open: in the value itself, and in each call within it
         self._depths = [0]
-        # the mark whose name is on its way
+        # an opening mark whose name is not read yet
         self._begun = ""
         self.marks = marks(
             self._call.opens,
@@ -415,7 +415,7 @@ class _InnerCalls:
         return True
 
     def _open(self, text: str, mark: str) -> None:
-        """Open what the last mark has begun if a name follows it, and then what follows a name. Else it is a word."""
+        """Open the call or parameter of the last mark if a name follows it; otherwise the mark is only text."""
         begun = self._begun
         self._begun = ""
         if begun == self._call.opens:

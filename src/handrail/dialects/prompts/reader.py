@@ -46,7 +46,7 @@ _PREFIXED = re.compile(r"functions\.([^:]+)(?::\d+)?")
 """A name in harmony's namespace, perhaps with the number of the call, as Kimi writes it."""
 
 _LEAKED = re.compile(r"\s*([^<]*[^<\s])\s*(?:<\|[^<>|]{0,32}(?:\|>[a-z]{0,16})?)+\s*")
-"""A name with tokens of the template behind it, whole or cut, and perhaps the word that follows one."""
+"""A name followed by leaked tokens of the template, whole or cut, each perhaps with the word after it."""
 
 
 class Reasoning(Struct, frozen=True):
@@ -460,7 +460,7 @@ class TextReader:
             self.text(f"{opens}{said}{mark}" if mark else said)
 
     def think(self, text: str) -> None:
-        """Add a thought that stands within a call; see `AnswerSink`."""
+        """Add a thought that was written within a call; see `AnswerSink`."""
         thought = text.strip(_SPACE)
         if not thought:
             return
@@ -527,7 +527,7 @@ class _Marks:
             for start in (*call_format.starts, *call_format.bare, *call_format.loose):
                 self.formats.setdefault(start, []).append(call_format)
         for formats in self.formats.values():
-            # one that says how it goes on is asked before one that may go on with anything
+            # A format that requires certain characters next is tried before one that accepts any.
             formats.sort(key=lambda each: not each.leads)
         self.bare = frozenset(
             "".join(call_format.bare for call_format in syntax.formats)

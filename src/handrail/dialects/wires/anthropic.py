@@ -769,9 +769,9 @@ _LOST: Block = {
 
 
 def _name_container(extra: Mapping[str, Json]) -> Mapping[str, Json]:
-    """Return the user's own fields with a container as the API takes it: by its id, and as an object with skills only.
+    """Return the user's own fields, with a container that comes from an answer replaced by its id.
 
-    An answer gives it as an object.
+    Answers name a container by an object; requests accept an object only if it has `skills`.
     """
     container = extra.get("container")
     if not isinstance(container, Mapping) or "skills" in container:

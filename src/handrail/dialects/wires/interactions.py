@@ -134,7 +134,7 @@ class Interactions(BaseWire):
         options = options or Options()
         tools = as_collection(tools)
         names = _name_map(tools)
-        # What continues a conversation that the provider keeps is a part of one, and looks broken by itself.
+        # With a stored interaction the messages are only the end of a conversation: a result without its call is right.
         history: Sequence[Message]
         if "previous_interaction_id" in options.extra:
             history = conversation_of(messages)
