@@ -543,7 +543,8 @@ class StoreContract:
         assert not now(store.renew(Renew("refund", "refund:881", fence + 1, 0.0)))
         assert now(store.claim(first)).state is ClaimState.BUSY
         assert now(store.renew(Renew("refund", "refund:881", fence, 0.0)))
-        for _ in range(10_000):  # the lease lasts to the end of this tick of the store's clock
+        # the lease lasts to the end of this tick of the store's clock
+        for _ in range(10_000):
             claimed = now(store.claim(first))
             if claimed.state is not ClaimState.BUSY:
                 break

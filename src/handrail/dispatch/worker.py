@@ -305,7 +305,9 @@ class Worker:
             )
         )
         if after is not None and after.status == "running":
-            raise HandBack(f"the run must wait, and that could not be recorded: {error}")
+            raise HandBack(
+                f"the run must wait, and that could not be recorded: {error}"
+            )
         return f"waits {error.wait_s:.0f} s: {error}"
 
     async def _poison(self, record: RunRecord, segment: Segment) -> str:
