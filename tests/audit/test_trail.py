@@ -568,7 +568,9 @@ def test_records_that_are_written_later_are_those_that_are_written_at_once(told)
     tools = [hr.FunctionTool(look_up, effect=effect) for effect in ("read", "write")]
     trail = AuditObserver(Log(), "r", Redactor())
     calls = [hr.ToolCall(id, "look_up", "{}") for id, *_ in told]
-    trail.note_answer(1, Turn(calls=calls, finish="calls"))
+    listed = list(calls)
+    trail.note_answer(1, Turn(calls=listed, finish="calls"))
+    listed.clear()  # a model of yours may use its list again
     account = AuditBuilder("r", Redactor())
     answered = ModelAnswered(1, Turn(calls=calls, finish="calls"))
     expected = account.entries(answered)
