@@ -306,7 +306,7 @@ class Worker:
         )
         if after is not None and after.status == "running":
             raise HandBack(f"it must wait, and that could not be recorded: {error}")
-        return f"waits {error.wait_s:.0f} s: {error}"
+        return f"put back for {error.wait_s:.0f} s ({error})"
 
     async def _poison(self, record: RunRecord, segment: Segment) -> str:
         """End a run in which too many workers have died, until a person has looked at it."""
@@ -366,7 +366,7 @@ class Worker:
     async def _sweep(self) -> None:
         count = await wait_for(self._store.sweep_submitted(DEFAULT))
         if count:
-            log.info("a sweep has enqueued %d runs", count)
+            log.info("runs that go on after a wait: %d", count)
 
     async def _end_cancelled(self) -> None:
         names = list(self._under_way)

@@ -127,7 +127,7 @@ class SubmittedRuns(SharedLimitRows):
                 else:
                     _set_wake_up(database, run_id)
             elif stored.record.status == "queued" and wait_s:
-                note = f"waits until {_describe_time(now + wait_s)}: {why}"
+                note = f"not before {_describe_time(now + wait_s)}: {why}"
                 next_look = now + wait_s - STALE_S
                 database.run(_SQL["postpone"], (next_look, encode_json(note), run_id))
             elif stored.record.status == "queued":
