@@ -540,6 +540,7 @@ _told = st.sampled_from([
     "Paris", "北京", "", "a\nb", 'say "no"', "sk-live-0123456789abcdef", "password=", "hunter22", "api_key: ",
     "-----BEGIN PRIVATE KEY-----", "eyJhbGciOiJI.eyJzdWIiOiIx.x", "Bearer ", "abcdefgh12345678",
     "ｐａｓｓｗｏｒｄ: x1234567", "https://u:p4ssw0rd@example.org", "{", "[", "'",
+    "max_tokens='", "password=hunter22",
 ])  # fmt: skip
 _calls_told = st.lists(
     st.tuples(_told, _told, _told, st.booleans()), min_size=1, max_size=4
@@ -567,7 +568,9 @@ def test_records_that_are_written_later_are_those_that_are_written_at_once(told)
     tools = [hr.FunctionTool(look_up, effect=effect) for effect in ("read", "write")]
     trail = AuditObserver(Log(), "r", Redactor())
     calls = [hr.ToolCall(id, "look_up", "{}") for id, *_ in told]
-    trail.note_answer(1, Turn(calls=calls, finish="calls"))
+    listed = list(calls)
+    trail.note_answer(1, Turn(calls=listed, finish="calls"))
+    listed.clear()  # a model of yours may use its list again
     account = AuditBuilder("r", Redactor())
     answered = ModelAnswered(1, Turn(calls=calls, finish="calls"))
     expected = account.entries(answered)
@@ -590,6 +593,19 @@ def test_records_that_are_written_later_are_those_that_are_written_at_once(told)
     [entry] = entries
     records = json.loads(entry.written().text)["records"]
     assert records == [[each.event, each.body] for each in expected]
+
+
+def test_an_answer_that_cannot_be_recorded_costs_no_other_run_its_records(tmp_path):
+    store = SqliteStore(tmp_path / "store.db")
+    trails = [AuditObserver(store, f"r_{n}", Redactor()) for n in range(3)]
+    for number, trail in enumerate(trails):
+        id = number if number == 1 else str(number)  # an adapter's own kind of id
+        trail.note_answer(1, Turn(calls=[hr.ToolCall(id, "look_up")]))
+        trail.send()
+    for trail in trails:
+        result_now(trail.flush())
+    assert [each.run_id for each in result_now(store.log())] == ["r_0", "r_2"]
+    store.close()
 
 
 @given(st.floats(0, 1e6) | st.integers(0, 10**7).map(lambda n: n / 1e6))

@@ -2,6 +2,8 @@
 
 import json
 import signal
+import sqlite3
+from contextlib import closing
 
 import pytest
 from msgspec.structs import replace
@@ -74,6 +76,14 @@ def test_writes_can_be_listed_by_state_and_by_run(writes):
         "",
         "no write is there\n",
     )
+
+
+def test_a_write_that_waits_for_an_earlier_request_is_not_said_to_have_started(writes):
+    with closing(sqlite3.connect(writes.place.removeprefix("sqlite:"))) as file:
+        file.execute("UPDATE effects SET begun = begun + 3600 WHERE key LIKE '%old%'")
+        file.commit()
+    for words in (["list"], ["show", "refund", "refund:old"]):
+        assert "not before 20" in writes("ledger", *words).stdout
 
 
 def test_a_write_is_shown_with_the_commands_that_say_how_it_ended(writes):

@@ -135,6 +135,7 @@ def test_a_run_that_waits_for_a_worker_says_so(deployed):
     assert "model    the worker's\n" in shown
     assert "waits for a worker in queue mail\n" in shown
     assert "its process left it" not in shown
+    assert made.json("runs", "show", "r1")["queue"] == "mail"
     with SqliteStore(made.place.removeprefix("sqlite:")) as store:
         store.note_segment("r1", "this worker has no tool pay").result(10)
     assert "note:    this worker has no tool pay" in made("runs", "show", "r1").stdout
@@ -269,6 +270,34 @@ def test_a_run_does_not_go_on_without_the_tools_that_it_waits_for(waiting, weath
         assert (result.exit_code, result.stdout) == (2, "")
         assert says in result.stderr
     assert recorded(waiting, waiting.run) == before
+
+
+def test_nobody_is_told_to_resume_a_run_whose_worker_lives_or_has_just_died(deployed):
+    made = deployed(PAID)
+    made("runs", "submit", "Delete A-1.", "--run-id", "r1")
+    name = "from handrail.process_identity import owner; print(owner())"
+    dead = subprocess.check_output([sys.executable, "-c", name], text=True).strip()
+    for worker, says in (
+        (owner(), "another worker resumes it by itself if its worker dies"),
+        (dead, "its worker died\nanother worker resumes it by itself about 20 s after"),
+    ):
+        with closing(sqlite3.connect(made.place.removeprefix("sqlite:"))) as file:
+            file.execute("UPDATE runs SET status = 'running', owner = ?", (worker,))
+            file.commit()
+        shown = made("runs", "show", "r1").stdout
+        assert says in shown
+        assert "runs resume" not in shown
+
+
+def test_a_run_submitted_without_tools_is_not_said_to_have_started_with_others(
+    deployed,
+):
+    made = deployed(PAID)
+    made("runs", "submit", "Delete A-1.", "--run-id", "r1")
+    result = made("runs", "resume", "r1", "--tools", made.tools)
+    assert result.exit_code == 2
+    assert "the tools differ" not in result.stderr
+    assert "on the command line --model" in result.stderr
 
 
 def test_tools_that_have_changed_are_mentioned(waiting, tmp_path):

@@ -194,6 +194,14 @@ def test_no_text_of_ordinary_arguments_is_taken_for_a_key():
 
 
 @pytest.mark.parametrize(
+    "count", ["max_tokens='", 'Input-Tokens: "', "max_tokens=['", "totalToken: '"]
+)
+def test_a_count_of_tokens_hides_no_secret_behind_it(count):
+    text = f"{count} and password=hunter22"
+    assert Redactor().text(text) == f"{count} and password={HIDDEN}"
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "order sk-7",

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from handrail.calls import TRUSTED, Label, Media, ToolCall, ToolResult
 from handrail.core.budgets import Budget
-from handrail.core.results import encode_if_it_fits
+from handrail.core.results import as_text, encode_if_it_fits
 from handrail.effects import Approval
 from handrail.errors import Failure, JournalMismatch
 from handrail.journal import codec
@@ -137,13 +137,23 @@ def test_a_usual_result_is_written_as_the_text_of_the_same_json(
 
 @pytest.mark.parametrize("change", [
     {"text": '{"a":2}'}, {"text": ""}, {"note": "cut"}, {"handle": "r_1"}, {"repairs": ("comment",)},
-    {"value": None}, {"value": 1}, {"value": [Media("image/png", b"")]}, {"done_under": "k"},
+    {"value": None}, {"value": 1}, {"call_id": 7}, {"value": [Media("image/png", b"")]}, {"done_under": "k"},
     {"failure": Failure("TIMEOUT", "slow")},
 ])  # fmt: skip
 def test_what_is_no_usual_result_has_no_text_of_its_own(change):
     usual = ToolResult("c", "look_up", {"a": 1}, text='{"a":1}', attempts=1)
     assert codec.result_as_text(usual)
     assert codec.result_as_text(replace(usual, **change)) == ""
+
+
+_CYCLE: list[object] = [1]
+_CYCLE.append(_CYCLE)
+
+
+@pytest.mark.parametrize("value", [_CYCLE, {frozenset((1,)): 2}, [{"a": {(): 1, frozenset(): 2}}]])
+def test_a_value_without_a_json_form_is_not_written_as_its_repr(value):
+    text = as_text(value)
+    assert codec.result_as_text(ToolResult("c", "look_up", value, text=text)) == ""
 
 
 @given(turns, texts)

@@ -13,6 +13,7 @@ from handrail.core.retries import Backoff
 from handrail.events import Streamed
 from handrail.messages import ArgumentsDelta, Options, Output, Turn, Usage, UserMessage
 from handrail.models.completion import COMPLETIONS, CompletionModel
+from handrail.models.providers import PROVIDERS
 from handrail.ports import Request
 from handrail.testing import Fault, ScriptedServer, call
 from tests.support.drivers import BOUND_S
@@ -421,6 +422,13 @@ def test_a_server_gets_the_grammar_of_the_tools_as_its_one_constraint(engine, fi
     for body in server.requests:
         assert [each for each in FIELDS if each in body] == [field]
         assert "get_weather" in json.dumps(body[field])
+
+
+def test_a_provider_whose_server_writes_the_calls_refuses_a_grammar():
+    with pytest.raises(hr.ConfigError, match="openai:qwen3 takes no grammar"):
+        PROVIDERS["openai"](
+            "qwen3@http://localhost:8000/v1?grammar=vllm", environment={}
+        )
 
 
 def test_a_tool_that_may_not_be_called_now_is_not_in_the_grammar():

@@ -110,6 +110,14 @@ def exported(store, form, **how):
     return list(export_runs(store, export)), export.summary
 
 
+def test_runs_submitted_without_tools_are_not_said_to_have_other_tools(tmp_path):
+    with SqliteStore(str(tmp_path / "runs.db")) as store:
+        with hr.SyncRuntime([], store=store) as runtime:
+            runtime.run("Hello.", model=ScriptedModel(["Good day."]))
+        rows, summary = exported(store, "trl")
+    assert (len(rows), list(summary.lines())) == (1, ["1 rows from 1 runs"])
+
+
 def calls_in(steps):
     """Calls and results of a run as its journal holds them."""
     calls = [

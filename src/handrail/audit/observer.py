@@ -202,7 +202,10 @@ def _write_entry(
     (`count` is 0); the caller does not append an empty one.
     """
     records = []
-    is_clean = builder.holds_no_secret(noted)
+    try:
+        is_clean = builder.holds_no_secret(noted)
+    except Exception:
+        is_clean = False  # whichever is at fault is found below, where it is written alone
     for each in noted:
         try:
             records.append(builder.write(each, is_clean=is_clean))

@@ -479,7 +479,7 @@ _Texts: TypeAlias = "dict[str, str]"
 
 def note_answer(turn: int, answer: Turn) -> NotedAnswer:
     """Return a model's answer as the log tells it."""
-    return NotedAnswer(turn, answer.calls, answer.finish)
+    return NotedAnswer(turn, tuple(answer.calls), answer.finish)
 
 
 def _join(texts: _Texts) -> str:

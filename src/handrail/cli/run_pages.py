@@ -129,12 +129,22 @@ class RunPage:
             yield "its process left it before its end; any process can resume it"
             yield f"go on:   {resume}"
         elif status == "running":
-            if is_gone(self._history.stored.record.owner):
-                yield "its process died; another one can take it over"
-            else:
-                yield "it is under way, or its process died; then another one can take it over"
-            yield f"go on:   {resume}"
+            yield from self._way_on(resume)
         elif status == "budget":
             yield f"go on:   {command_line(f'runs resume {run_id} --tools ... --max-turns N', self._place)}"
         else:
             yield "the run has ended"
+
+    def _way_on(self, resume: str) -> Iterator[str]:
+        """Say how a run goes on whose status is `running`: its process may have died."""
+        died = is_gone(self._history.stored.record.owner)
+        if self._submission is not None:
+            yield "its worker died" if died else "a worker carries it out"
+            when = "about 20 s after that death" if died else "if its worker dies"
+            yield f"another worker resumes it by itself {when}"
+        elif died:
+            yield "its process died; another one can take it over"
+            yield f"go on:   {resume}"
+        else:
+            yield "it is under way, or its process died; then another one can take it over"
+            yield f"go on:   {resume}"

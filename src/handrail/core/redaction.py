@@ -45,9 +45,24 @@ _SECRET_NAMES = (
 _FIELD = rf"(?i)(?:^|[_\-.])(?:{_SECRET_NAMES})s?$"
 """Names of fields whose value is a secret, whatever it looks like."""
 
-_COUNT_OF_TOKENS = r"(?i)(?:max|min|input|output|total|prompt|completion|cached|reasoning)[_-]?tokens?$"
+_COUNTED = (
+    "max",
+    "min",
+    "input",
+    "output",
+    "total",
+    "prompt",
+    "completion",
+    "cached",
+    "reasoning",
+)
+_COUNT_OF_TOKENS = rf"(?i)(?:{'|'.join(_COUNTED)})[_-]?tokens?$"
 """Fields of that name hold a count."""
-_LONGEST_COUNT = len("completion_tokens")
+_NO_COUNT = "".join(
+    f"(?<!{word}{joint}token)" for word in _COUNTED for joint in ("", "_", "-")
+)
+"""After `token`: it is not that of a count."""
+_NAMES_BEFORE_SECRETS = _SECRET_NAMES.replace("|token|", f"|token{_NO_COUNT}|")
 
 _KINDS = (
     # OpenAI, Anthropic, and those who copy them
@@ -82,8 +97,8 @@ so each alternative begins with a rare letter, and looks ahead before it looks b
 
 _QUOTED = r"(?:\"(?:[^\"\\]|\\.)*+\"?+|'(?:[^'\\]|\\.)*+'?+|\\{1,4}[\"'][^\"'\\]++(?:\\{1,4}[\"'])?+)"
 _NAMED = (
-    # its name, and what joins it
-    rf"(?s)({_SECRET_NAMES})s?(\\{{0,4}}[\"'])?\s{{0,4}}(?:=>|[:=：＝]){{1,2}}\s{{0,4}}"
+    # Its name, and what joins it. That of a count is no match, since what follows in quotes would be passed over.
+    rf"(?s)({_NAMES_BEFORE_SECRETS})s?(\\{{0,4}}[\"'])?\s{{0,4}}(?:=>|[:=：＝]){{1,2}}\s{{0,4}}"
     r"(?:(?:basic|bearer|token|apikey|negotiate)\s{1,4})?"
     # in quotes, which may be escaped
     r"(?:\"((?:[^\"\\]|\\.)++)|'((?:[^'\\]|\\.)++)|\\{1,4}[\"']([^\"'\\]++)"
@@ -417,14 +432,9 @@ _KEY_LETTERS = r"(?:[A-Za-z0-9+/=\s]|\\[nr])*+"
 
 
 def _is_value(match: re.Match[str], text: str) -> bool:
-    """Whether the value after the name of a secret is a secret, and not prose, a count or a name."""
+    """Whether the value after the name of a secret is a secret, and not prose or a name."""
     name = match[1]
     group = match.lastindex or 0
-    count = _compiled(_COUNT_OF_TOKENS).search(
-        text, max(0, match.end(1) - _LONGEST_COUNT), match.end(1)
-    )
-    if count is not None:
-        return False
     if group < _BARE:
         return True
     value = match[group]

@@ -79,7 +79,7 @@ def _encode(value: Any) -> bytes:
     if type(value) is Page:
         value = value.as_json()
     try:
-        return to_json(value, inf_nan_mode="strings", fallback=_otherwise)
+        return _encode_strictly(value)
     except _NO_JSON:
         pass
     # bytes are mostly text; where they are not, all of the result's are written in base64
@@ -97,6 +97,12 @@ def _encode(value: Any) -> bytes:
         return _replace_surrogates(json.dumps(flat, ensure_ascii=False)).encode()
     except _NO_JSON:
         return _replace_surrogates(_repr(value)).encode()
+
+
+def _encode_strictly(value: Any) -> bytes:
+    """Return a value as JSON; raises whatever its parts raise where it has no such form."""
+    body: bytes = to_json(value, inf_nan_mode="strings", fallback=_otherwise)
+    return body
 
 
 def _in_base64(value: Any) -> Any:
@@ -121,9 +127,13 @@ def plain(value: Any) -> Json:
 def is_written_as(value: Any, text: str) -> bool:
     """Whether `text` is the JSON of `value`, which must be an object or a list without media."""
     kind = type(value)
-    if kind is dict or kind is list:
-        return not media_in(value) and _encode(value) == text.encode("utf-8", "replace")
-    return False
+    if (kind is not dict and kind is not list) or media_in(value):
+        return False
+    try:
+        body = _encode_strictly(value)
+    except _NO_JSON:
+        return False  # the text may be its `repr`
+    return body == text.encode("utf-8", "replace")
 
 
 def copy_plain(value: Any) -> tuple[Json, bytes | None]:

@@ -556,7 +556,7 @@ def _log_dead(dead: Sequence[Requeued]) -> None:
         shown = ", ".join(each.run_id[:100] for each in lost[:_MOST_SHOWN])
         more = ", ..." if len(lost) > _MOST_SHOWN else ""
         log.warning(
-            "the worker %s%s, counts as dead; %d segments wait again: %s%s",
+            "the worker %s%s, counts as dead; its runs under way wait for another worker (%d): %s%s",
             worker or "of an unknown name",
             silence,
             len(lost),

@@ -308,7 +308,7 @@ class Worker:
             raise HandBack(
                 f"the run must wait, and that could not be recorded: {error}"
             )
-        return f"waits {error.wait_s:.0f} s: {error}"
+        return f"put back for {error.wait_s:.0f} s ({error})"
 
     async def _poison(self, record: RunRecord, segment: Segment) -> str:
         """End a run in which too many workers have died, until a person has looked at it."""
@@ -368,7 +368,7 @@ class Worker:
     async def _sweep(self) -> None:
         count = await wait_for(self._store.sweep_submitted(DEFAULT))
         if count:
-            log.info("a sweep has enqueued %d runs", count)
+            log.info("runs that go on after a wait: %d", count)
 
     async def _end_cancelled(self) -> None:
         names = list(self._under_way)

@@ -871,6 +871,12 @@ class BatchExecutor:
         call = effect.call
         tool = call.tool
         traits = call.traits
+        store = self.engine.leases
+        if traits.writes and store is not None:
+            lease = self.leases[state]
+            if not lease.covers(effect.timeout_s):
+                self.extend_lease(state, effect, lease, store)
+                return
         flag = None
         context = None
         if traits.injects:
@@ -888,6 +894,30 @@ class BatchExecutor:
         if self.surrounds:
             start = self.surround(state, effect, start)
         self.attempts.make(self, state, effect, start, flag)
+
+    def extend_lease(
+        self,
+        state: CallState,
+        effect: Invoke[Admitted],
+        lease: Lease,
+        store: LeaseStore,
+    ) -> None:
+        """Start a write once its lease covers all of its time: opening its tool, or looking for it, has taken some."""
+        work = partial(_extend, lease, store, effect.timeout_s)
+        self.run_async(
+            state, effect, work, partial(self.invoke_leased, state, effect)
+        )
+
+    def invoke_leased(
+        self, state: CallState, effect: Invoke[Admitted], _: None
+    ) -> None:
+        """Start a write whose lease was extended, if it was."""
+        lease = self.leases[state]
+        if lease.over or not lease.covers(effect.timeout_s):
+            self.answer(state, Unfinished(End.NOT_STARTED))
+        else:
+            self.start(state, effect)
+        self.run_until_blocked()
 
     def surround(
         self, state: CallState, effect: Invoke[Admitted], start: partial[Any]
@@ -1138,6 +1168,12 @@ async def _answer_within(answer: ThreadFuture[Any], otherwise: Any) -> Any:
         return await asyncio.wait_for(wait_for(answer), STORE_S)
     except TimeoutError:
         return otherwise
+
+
+async def _extend(lease: Lease, store: LeaseStore, timeout_s: float) -> None:
+    """Wait until the store has extended a lease, or has not for whatever reason."""
+    with suppress(Exception):
+        await asyncio.wait_for(wait_for(lease.extend(store, timeout_s)), STORE_S)
 
 
 async def _wait_for_all(answers: Sequence[ThreadFuture[Any]]) -> None:

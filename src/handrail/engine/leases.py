@@ -12,11 +12,16 @@ from time import monotonic
 
 from handrail import logs
 from handrail.core.writes import LEASE_BEYOND_TIMEOUT_S, LONGEST_LEASE_S
-from handrail.effects import Claim, Claimed, Renew
+from handrail.effects import Claim, Claimed, ClaimState, Renew
+from handrail.futures import StoreAnswer, then
 from handrail.ports import LeaseStore
 
 # How often leases are checked for renewal: at least three times within the shortest lease.
 BEAT_S = LEASE_BEYOND_TIMEOUT_S / 3
+_LATE_S = 1.0
+"""How much later than its claim a write of class `verify` may start under the lease of the claim."""
+_ANSWER_S = 10.0
+"""How long a store may take to extend such a lease."""
 
 
 class Lease:
@@ -34,6 +39,9 @@ class Lease:
         self.claimed = claimed
         self.name = name
         self._until = asked + claim.lease_s
+        if claimed.state is ClaimState.CHECK:
+            # it counts from when the requests of its earlier owners can no longer arrive
+            self._until += max(0.0, claimed.left_s - LEASE_BEYOND_TIMEOUT_S)
         self._renewal_s = min(claim.lease_s, LONGEST_LEASE_S)
 
     @property
@@ -69,6 +77,30 @@ class Lease:
         else:
             self._renewed(at, answer)
 
+    def covers(self, timeout_s: float) -> bool:
+        """Whether an attempt that starts now ends before whoever finds this process dead may do the write again.
+
+        Only class `verify` relies on that: whoever takes such a write over looks for it once the tool's time is over.
+        """
+        if self.claim.replay != "verify":
+            return True
+        ends = monotonic() + timeout_s + LEASE_BEYOND_TIMEOUT_S
+        return ends <= self._until + _LATE_S
+
+    def extend(self, store: LeaseStore, timeout_s: float) -> StoreAnswer[bool]:
+        """Ask for a lease that covers an attempt which starts once the store has answered."""
+        claim = self.claim
+        at = monotonic()
+        lease_s = timeout_s + LEASE_BEYOND_TIMEOUT_S + _ANSWER_S
+        answer = store.renew(
+            Renew(claim.scope, claim.key, self.claimed.fence, lease_s, claim.locks)
+        )
+        return then(answer, partial(self._extended, at + lease_s))
+
+    def _extended(self, until: float, held: bool) -> bool:
+        self._until = max(self._until, until) if held else float("-inf")
+        return held
+
     def give_up(self, store: LeaseStore) -> None:
         """End the lease, as if this process had died. Only for a write of which nothing is under way here."""
         claim = self.claim
@@ -97,7 +129,7 @@ class Lease:
 
     def _renewed(self, at: float, held: bool) -> None:
         """It runs anew; or somebody else has the write, and it is not started again here."""
-        self._until = max(self._until, at + self._renewal_s) if held else float("-inf")
+        self._extended(at + self._renewal_s, held)
 
     def _failed(self, error: BaseException) -> None:
         logs.log_exception(

@@ -277,7 +277,8 @@ def open_stored_run(
         )
     if model is None and not asked.model:
         raise ConfigError(
-            f"the model of run {run_id!r} was an object; give it again with model="
+            f"run {run_id!r} records no model: it was submitted for that of its worker, or its model was an object; "
+            "name one with model=, on the command line --model"
         )
     active = engine.open_run(
         run=run_id,

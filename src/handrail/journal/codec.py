@@ -155,7 +155,7 @@ def turn_as_text(turn: Turn, model: str) -> str:
         or turn.refusal
         or turn.server_side
         or turn.waits_for
-        or any(call.program for call in turn.calls)
+        or any(call.program or type(call.id) is not str for call in turn.calls)
     ):
         return ""
     calls = [
@@ -244,6 +244,7 @@ def result_as_text(result: ToolResult) -> str:
         or result.handle
         or result.media
         or result.done_under
+        or type(result.call_id) is not str
     ):
         return ""
     text = _quote(result.text)

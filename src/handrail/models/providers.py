@@ -10,6 +10,7 @@ import dataclasses
 import os
 from collections.abc import Mapping
 from typing import Any, cast
+from urllib.parse import parse_qsl, urlsplit
 
 import httpx2
 from msgspec.structs import asdict
@@ -78,7 +79,16 @@ class Provider(ProviderRow, frozen=True):
         headers: Mapping[str, str],
         **settings: Any,
     ) -> HttpModel:
-        """Return the model at an address; `settings` go to it unchanged."""
+        """Return the model at an address; `settings` go to it unchanged.
+
+        Raises:
+            ConfigError: The address names a grammar, which only prompts of open models can have.
+        """
+        if "grammar" in dict(parse_qsl(urlsplit(address).query, keep_blank_values=True)):
+            raise ConfigError(
+                f"{self.name}:{name} takes no grammar, since its server writes the calls: leave out `grammar=`, "
+                f"or name the prompt of your model instead of {self.name}, such as hermes:{name}@..."
+            )
         return HttpModel(
             name,
             self._wire(dialect_name, address),

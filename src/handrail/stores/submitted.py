@@ -127,7 +127,7 @@ class SubmittedRuns(SharedLimitRows):
                 else:
                     _set_wake_up(database, run_id)
             elif stored.record.status == "queued" and wait_s:
-                note = f"waits until {_describe_time(now + wait_s)}: {why}"
+                note = f"not before {_describe_time(now + wait_s)}: {why}"
                 # a sweep looks at a run STALE_S after it was last swept
                 swept = now + wait_s - STALE_S
                 database.run(_SQL["postpone"], (swept, encode_json(note), run_id))
@@ -244,13 +244,19 @@ class SubmittedRuns(SharedLimitRows):
             return False
 
 
+_LAST_TIME = 253_402_300_799.0
+"""The end of the last year that `datetime` has: a tool may declare more time."""
+
+
 def _describe_time(at: float) -> str:
     """Return a Unix time for people.
 
     >>> _describe_time(1795820400.0)
     '2026-11-27 23:00:00 UTC'
+    >>> _describe_time(1e15)
+    '9999-12-31 23:59:59 UTC'
     """
-    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    return f"{datetime.fromtimestamp(min(at, _LAST_TIME), UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _set_wake_up(database: Database, run_id: str) -> None:

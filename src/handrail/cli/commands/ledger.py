@@ -112,7 +112,7 @@ def list_writes(
             write.key,
             _state_text(write),
             write.run_id,
-            moment(write.begun),
+            _start_text(write),
             brief(write.value) if write.state == "done" else "",
         )
         for write in writes
@@ -146,7 +146,7 @@ def show(scope: str, key: str, store: str, as_json: bool) -> None:
         (f"{write.scope} {write.key}", _state_text(write)),
         ("run", write.run_id),
         ("replay", _REPLAYS.get(write.replay, write.replay)),
-        ("started", moment(write.begun)),
+        ("started", _start_text(write)),
         ("changed", moment(write.updated) if write.updated else ""),
         (
             "owner's time",
@@ -259,6 +259,13 @@ def _why_not(write: WriteRecord) -> str:
     if write.state == "done":
         return f"it happened{by}"
     return f"it did not happen{by}"
+
+
+def _start_text(write: WriteRecord) -> str:
+    """Say when a write was started, or from when on whoever took it over may start it."""
+    if write.state == "claimed" and write.begun > time.time():
+        return f"not before {moment(write.begun)}"
+    return moment(write.begun)
 
 
 def _state_text(write: WriteRecord) -> str:

@@ -249,20 +249,25 @@ def show(
             questions = result_now(run_store.list_approvals(state="", run_id=run))
         else:
             questions = ()
-        submission = _list_submitted(run_store, [history.stored.record]).get(run)
+        submissions = _list_submitted(run_store, [history.stored.record])
         doubts = doubt_lines(history.stored.steps, run, run_store, store)
         undone = undone_writes(run, run_store)
     if as_json:
         print_json(
             {
                 **document(history, questions),
+                **_describe_place(history.stored.record, submissions),
                 "undone": [{"tool": tool, "step": step} for tool, step in undone],
             }
         )
         return
     taken_back = [f"{tool}, step {step}, was taken back" for tool, step in undone]
     page = RunPage(
-        history, questions, store, [*doubts, *taken_back], submission=submission
+        history,
+        questions,
+        store,
+        [*doubts, *taken_back],
+        submission=submissions.get(run),
     )
     page.head()
     if is_debugging(context):
@@ -392,7 +397,7 @@ def submit(
 def wait(run: str, within_s: float | None, store: str, as_json: bool) -> int:
     """Wait until a run has ended, or waits for a person, in whichever process; print its answer.
 
-    The exit code tells how it ended, as for `handrail run`.
+    The exit code tells how it ended, as for `handrail run`; it is 2 if it has not ended within --within.
 
     \b
     Example:
@@ -657,6 +662,9 @@ class RunDriver:
         ]
         if missing:
             raise _tools_missing(run, f"it has called {', '.join(missing)}")
+        if stored.record.toolset == toolset_digest(()):
+            # the process that submitted it had none, and left them to the worker
+            return stored.record
         if not len(tools):
             raise _tools_missing(run, "it started with some")
         self.watch.tell(

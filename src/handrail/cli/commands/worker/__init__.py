@@ -15,6 +15,7 @@ from typing import Any
 
 import click
 
+from handrail import logs
 from handrail.cli import options, settings
 from handrail.cli.exits import Exit
 from handrail.cli.loading import file_at
@@ -219,9 +220,12 @@ def _end_on_signals(worker: Worker, grace_s: float) -> list[asyncio.Task[None]]:
 
 
 def _log_to_stderr() -> None:
-    """Print a line for each segment, with the time."""
+    """Print a line for each segment, and each warning of handrail, with the time."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     log.addHandler(handler)
+    # with --debug there is a handler already
+    if not logs.log.handlers:
+        logs.log.addHandler(handler)
     log.setLevel(logging.INFO)
     log.propagate = False
