@@ -286,7 +286,7 @@ class Cut:
         self._db, self._statement, self._after = db, statement, after
 
     def execute(self, statement, *rest, **named):
-        if statement != self._statement:
+        if not statement.endswith(self._statement):
             return self._db.execute(statement, *rest, **named)
         if self._after:
             self._db.execute(statement, *rest, **named)
@@ -298,10 +298,10 @@ class Cut:
 
 
 class Stuck(Cut):
-    """A connection that libpq gives up without having closed it, as where a server shuts down amid a pipeline."""
+    """A connection that libpq gives up without having closed it, as where a server shuts down amid an answer."""
 
     def execute(self, statement, *rest, **named):
-        if statement != self._statement:
+        if not statement.endswith(self._statement):
             return self._db.execute(statement, *rest, **named)
         if self._after:
             self._db.execute(statement, *rest, **named)
@@ -338,12 +338,11 @@ def test_what_became_of_a_commit_whose_answer_was_lost_is_asked_of_the_server(
 def test_what_a_lost_transaction_was_to_write_is_not_written_with_the_question(dsn):
     with PostgresStore(dsn) as store, PostgresStore(dsn) as other:
         emptied(dsn)
-        count = postgres._SQL["count_group"]
-        ended = Cut(store.use_connection(lambda base: base._db), count, after=False)
+        ended = Cut(store.use_connection(lambda base: base._db), "COMMIT", after=False)
         lose = ended.execute
 
         def lose_after_another(statement, *rest, **named):
-            if statement == count:
+            if statement.endswith("COMMIT"):
                 ended._db.close()
                 assert claimed(other).state is ClaimState.FRESH
             return lose(statement, *rest, **named)
@@ -354,13 +353,40 @@ def test_what_a_lost_transaction_was_to_write_is_not_written_with_the_question(d
         assert changed(dsn, "SELECT 1 FROM handrail.effects") == 1
 
 
+class Listed(Cut):
+    """A connection that notes its messages."""
+
+    def __init__(self, db):
+        super().__init__(db, "", after=False)
+        self.messages = []
+
+    def execute(self, statement, *rest, **named):
+        self.messages.append(statement)
+        return self._db.execute(statement, *rest, **named)
+
+    def pipeline(self):
+        raise AssertionError("a process may be frozen between two messages of it")
+
+
+def test_what_a_group_writes_and_its_commit_are_one_message(dsn):
+    with PostgresStore(dsn) as store:
+        emptied(dsn)
+        listed = Listed(store.use_connection(lambda base: base._db))
+        store.use_connection(lambda base: setattr(base, "_db", listed))
+        assert claimed(store).state is ClaimState.FRESH
+        writing = [each for each in listed.messages if "INTO effects" in each]
+        assert writing == listed.messages[-1:]
+        assert writing[0].endswith(";\nCOMMIT")
+
+
 class Lingering(Cut):
     """A connection that is lost here, while the server has not seen it yet."""
 
     closed = True
 
     def execute(self, statement, *rest, **named):
-        if statement == self._statement:
+        if statement.endswith(self._statement):
+            self._db.execute(statement.removesuffix(self._statement), *rest, **named)
             raise psycopg.OperationalError("the connection is lost")
         return self._db.execute(statement, *rest, **named)
 

@@ -202,9 +202,8 @@ class PostgresConnection:
         self._number += 1
         self._delay(_SQL["count_group"], (self._writer, self._number))
         try:
-            with self._translate_errors(), self._db.pipeline():
-                self._run_delayed()
-                self._db.execute("COMMIT")
+            with self._translate_errors():
+                self._run_together("COMMIT")
         except RetryGroup as error:
             self._raise_unless_committed(error)
 
@@ -292,9 +291,7 @@ class PostgresConnection:
         """Run a statement; return its rows."""
         with self._translate_errors():
             if self._delayed:
-                with self._db.pipeline():
-                    self._run_delayed()
-                    cursor = self._db.execute(_with_markers(statement), given)
+                cursor = self._run_together(_with_markers(statement), given)
             else:
                 cursor = self._db.execute(_with_markers(statement), given)
             return cursor.fetchall() if cursor.description else []
@@ -337,11 +334,25 @@ class PostgresConnection:
         """Run a statement together with the next one whose answer is needed, or with the commit: in one message."""
         self._delayed.append((_with_markers(statement), given))
 
-    def _run_delayed(self) -> None:
-        """Send the delayed statements; the connection is in a pipeline, and tells of errors at its end."""
-        for statement, given in self._delayed:
-            self._db.execute(statement, given)
+    def _run_together(
+        self, statement: str, given: Sequence[Any] = ()
+    ) -> psycopg.Cursor[Any]:
+        """Run the delayed statements and this one; return a cursor with this one's rows.
+
+        They go in one message, which the server begins when it has all of it. A process that is frozen between two
+        messages would hold the locks of the first, and no time limit of the server counts such a wait.
+        """
+        together = [*self._delayed, (statement, given)]
         self._delayed.clear()
+        # several statements of one message can have no parameters
+        text = psycopg.ClientCursor(self._db).mogrify(
+            ";\n".join(each for each, _ in together),
+            [value for _, values in together for value in values],
+        )
+        cursor = self._db.execute(text, prepare=False)
+        while cursor.nextset():
+            pass
+        return cursor
 
     def add(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
         """Run a statement for each of these, in one transaction."""
@@ -473,7 +484,7 @@ class PostgresConnection:
 def _is_loss(error: psycopg.Error) -> bool:
     """Whether a connection is of no more use, though libpq has not closed it yet.
 
-    The server has announced its end, or libpq itself cannot go on, as where a server goes away amid a pipeline.
+    The server has announced its end, or libpq itself cannot go on, as where a server goes away amid an answer.
     """
     if error.sqlstate is None:
         return isinstance(error, psycopg.OperationalError)
