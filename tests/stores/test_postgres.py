@@ -286,7 +286,7 @@ class Cut:
         self._db, self._statement, self._after = db, statement, after
 
     def execute(self, statement, *rest, **named):
-        if not statement.endswith(self._statement):
+        if statement != self._statement:
             return self._db.execute(statement, *rest, **named)
         if self._after:
             self._db.execute(statement, *rest, **named)
@@ -298,10 +298,10 @@ class Cut:
 
 
 class Stuck(Cut):
-    """A connection that libpq gives up without having closed it, as where a server shuts down amid an answer."""
+    """A connection that libpq gives up without having closed it, as where a server shuts down amid a pipeline."""
 
     def execute(self, statement, *rest, **named):
-        if not statement.endswith(self._statement):
+        if statement != self._statement:
             return self._db.execute(statement, *rest, **named)
         if self._after:
             self._db.execute(statement, *rest, **named)
@@ -338,11 +338,12 @@ def test_what_became_of_a_commit_whose_answer_was_lost_is_asked_of_the_server(
 def test_what_a_lost_transaction_was_to_write_is_not_written_with_the_question(dsn):
     with PostgresStore(dsn) as store, PostgresStore(dsn) as other:
         emptied(dsn)
-        ended = Cut(store.use_connection(lambda base: base._db), "COMMIT", after=False)
+        count = postgres._SQL["count_group"]
+        ended = Cut(store.use_connection(lambda base: base._db), count, after=False)
         lose = ended.execute
 
         def lose_after_another(statement, *rest, **named):
-            if statement.endswith("COMMIT"):
+            if statement == count:
                 ended._db.close()
                 assert claimed(other).state is ClaimState.FRESH
             return lose(statement, *rest, **named)
@@ -353,40 +354,13 @@ def test_what_a_lost_transaction_was_to_write_is_not_written_with_the_question(d
         assert changed(dsn, "SELECT 1 FROM handrail.effects") == 1
 
 
-class Listed(Cut):
-    """A connection that notes its messages."""
-
-    def __init__(self, db):
-        super().__init__(db, "", after=False)
-        self.messages = []
-
-    def execute(self, statement, *rest, **named):
-        self.messages.append(statement)
-        return self._db.execute(statement, *rest, **named)
-
-    def pipeline(self):
-        raise AssertionError("a process may be frozen between two messages of it")
-
-
-def test_what_a_group_writes_and_its_commit_are_one_message(dsn):
-    with PostgresStore(dsn) as store:
-        emptied(dsn)
-        listed = Listed(store.use_connection(lambda base: base._db))
-        store.use_connection(lambda base: setattr(base, "_db", listed))
-        assert claimed(store).state is ClaimState.FRESH
-        writing = [each for each in listed.messages if "INTO effects" in each]
-        assert writing == listed.messages[-1:]
-        assert writing[0].endswith(";\nCOMMIT")
-
-
 class Lingering(Cut):
     """A connection that is lost here, while the server has not seen it yet."""
 
     closed = True
 
     def execute(self, statement, *rest, **named):
-        if statement.endswith(self._statement):
-            self._db.execute(statement.removesuffix(self._statement), *rest, **named)
+        if statement == self._statement:
             raise psycopg.OperationalError("the connection is lost")
         return self._db.execute(statement, *rest, **named)
 
@@ -434,6 +408,28 @@ def test_a_row_that_somebody_holds_is_waited_for_in_bounds_and_hinders_no_other(
         assert free.result(30).state is ClaimState.FRESH
         with pytest.raises(StoreUnavailable, match="lock timeout"):
             held.result(30)
+
+
+def test_a_process_that_was_frozen_between_two_messages_is_sent_away_by_who_waits(
+    dsn, monkeypatch
+):
+    monkeypatch.setattr(postgres, "FROZEN_S", 0.05)
+    with PostgresStore(dsn) as store, PostgresStore(dsn) as frozen:
+        emptied(dsn)
+        claimed(store)
+        store.use_connection(lambda base: base._db.execute("SET lock_timeout = '200ms'"))
+        lost = frozen.use_connection(lambda base: base._db)
+        waiting = (
+            "SELECT 1 FROM pg_stat_activity WHERE state = 'active' "
+            "AND wait_event = 'ClientRead' AND query LIKE '%FOR UPDATE'"
+        )
+        with pytest.raises(psycopg.OperationalError), lost.pipeline() as pipeline:
+            lost.execute("BEGIN")
+            lost.execute("SELECT * FROM handrail.effects FOR UPDATE")
+            until(lambda: changed(dsn, waiting) == 1)
+            assert claimed(store).state is ClaimState.BUSY
+            pipeline.sync()
+        assert claimed(frozen, key="refund:882").state is ClaimState.FRESH
 
 
 # -- maintenance ------------------------------------------------------------------------------------------------------

@@ -63,6 +63,8 @@ _OLDEST_SERVER = 130000
 # How long a server that has gone is waited for. A restart takes a few seconds; a caller needs an answer soon.
 RECONNECT_S = 10.0
 
+FROZEN_S = 3.0
+"""How long a process may leave the server in the middle of a pipeline; as long as a transaction may be idle."""
 _QUICKER = (errors.DeadlockDetected, errors.SerializationFailure)
 """What the server says when another process was quicker: nothing was committed."""
 
@@ -202,8 +204,9 @@ class PostgresConnection:
         self._number += 1
         self._delay(_SQL["count_group"], (self._writer, self._number))
         try:
-            with self._translate_errors():
-                self._run_together("COMMIT")
+            with self._translate_errors(), self._db.pipeline():
+                self._run_delayed()
+                self._db.execute("COMMIT")
         except RetryGroup as error:
             self._raise_unless_committed(error)
 
@@ -235,7 +238,7 @@ class PostgresConnection:
             RetryGroup: It was not committed.
             StoreUnavailable: The server does not say.
         """
-        if isinstance(error.__cause__, _QUICKER):
+        if isinstance(error.__cause__, (*_QUICKER, errors.LockNotAvailable)):
             raise error  # the server refused it; nothing is unknown
         self._delayed.clear()  # what was not sent any more is not sent with the question
         number = self._number
@@ -291,7 +294,9 @@ class PostgresConnection:
         """Run a statement; return its rows."""
         with self._translate_errors():
             if self._delayed:
-                cursor = self._run_together(_with_markers(statement), given)
+                with self._db.pipeline():
+                    self._run_delayed()
+                    cursor = self._db.execute(_with_markers(statement), given)
             else:
                 cursor = self._db.execute(_with_markers(statement), given)
             return cursor.fetchall() if cursor.description else []
@@ -334,25 +339,11 @@ class PostgresConnection:
         """Run a statement together with the next one whose answer is needed, or with the commit: in one message."""
         self._delayed.append((_with_markers(statement), given))
 
-    def _run_together(
-        self, statement: str, given: Sequence[Any] = ()
-    ) -> psycopg.Cursor[Any]:
-        """Run the delayed statements and this one; return a cursor with this one's rows.
-
-        They go in one message, which the server begins when it has all of it. A process that is frozen between two
-        messages would hold the locks of the first, and no time limit of the server counts such a wait.
-        """
-        together = [*self._delayed, (statement, given)]
+    def _run_delayed(self) -> None:
+        """Send the delayed statements; the connection is in a pipeline, and tells of errors at its end."""
+        for statement, given in self._delayed:
+            self._db.execute(statement, given)
         self._delayed.clear()
-        # several statements of one message can have no parameters
-        text = psycopg.ClientCursor(self._db).mogrify(
-            ";\n".join(each for each, _ in together),
-            [value for _, values in together for value in values],
-        )
-        cursor = self._db.execute(text, prepare=False)
-        while cursor.nextset():
-            pass
-        return cursor
 
     def add(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
         """Run a statement for each of these, in one transaction."""
@@ -463,7 +454,7 @@ class PostgresConnection:
         except _QUICKER as error:
             raise RetryGroup from error
         except errors.LockNotAvailable as error:
-            if self._settings == _DELETING:
+            if self._settings == _DELETING or self._end_frozen():
                 raise RetryGroup from error
             raise Refused(
                 f"{self.place} refused it: {_first_line(error)}; nothing was recorded"
@@ -481,10 +472,23 @@ class PostgresConnection:
             raise RetryGroup from error
 
 
+    def _end_frozen(self) -> bool:
+        """End the transactions of processes that were frozen between two messages; return whether there were any.
+
+        While the server waits for the rest of a pipeline it counts a transaction as active, so its own limit for idle
+        ones does not end it.
+        """
+        self.rollback()  # the statement that was refused may have been in one
+        with suppress(psycopg.Error):  # then the wait is refused as ever
+            ended = self._db.execute(_SQL["end_frozen"], (FROZEN_S,)).fetchone()
+            return ended is not None and bool(ended[0])
+        return False
+
+
 def _is_loss(error: psycopg.Error) -> bool:
     """Whether a connection is of no more use, though libpq has not closed it yet.
 
-    The server has announced its end, or libpq itself cannot go on, as where a server goes away amid an answer.
+    The server has announced its end, or libpq itself cannot go on, as where a server goes away amid a pipeline.
     """
     if error.sqlstate is None:
         return isinstance(error, psycopg.OperationalError)

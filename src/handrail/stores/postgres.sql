@@ -1,13 +1,20 @@
 -- settings: Our tables by their plain names, bounded waits, commits on the disk, rows looked up by their keys only, and each
 -- statement sees what was committed before it: also behind the locks that a function waits for. The server ends the
 -- transaction of a frozen process long before whoever waits for its locks gives up.
-SELECT set_config('search_path', 'handrail', false), set_config('lock_timeout', '10s', false),
+SELECT set_config('search_path', 'handrail', false), set_config('lock_timeout', '7s', false),
   set_config('default_transaction_isolation', 'read committed', false),
   set_config('idle_in_transaction_session_timeout', '3s', false),
   set_config('synchronous_commit', CASE current_setting('synchronous_commit')
     WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, false),
   set_config('enable_seqscan', 'off', false), set_config('enable_hashjoin', 'off', false),
   set_config('enable_mergejoin', 'off', false)
+
+-- end_frozen: Of a process of ours that is in the middle of a pipeline for so many seconds, the transaction is ended.
+WITH frozen AS MATERIALIZED (
+  SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND usename = current_user
+    AND application_name = current_setting('application_name') AND state = 'active' AND wait_event = 'ClientRead'
+    AND query_start < clock_timestamp() - make_interval(secs => %s))
+SELECT count(*) FROM frozen WHERE pg_terminate_backend(pid)
 
 -- version: The version of the tables, null where there are none.
 SELECT to_regclass('handrail.schema_version')
