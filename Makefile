@@ -18,6 +18,7 @@ demo: .venv/run.stamp ## Run the demo: a scripted model, a stand-in cluster, no 
 
 test: .venv/dev.stamp ## Run lint, types and all tests.
 	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check -q .
 	@$(BIN)/mypy
 	@$(BIN)/python -m pytest -q -n 2 $(ARGS)
 

@@ -193,7 +193,11 @@ _BARE: Mapping[str, Any] = {
     "COVERED": 1.0,
 }
 STEPS: Sequence[tuple[str, Weights, Mapping[str, Any]]] = (
-    (r"`\w+` words of name and description", ONLY_TEXT, {**_BARE, "words": _plain, "pieces": _spaced}),
+    (
+        r"`\w+` words of name and description",
+        ONLY_TEXT,
+        {**_BARE, "words": _plain, "pieces": _spaced},
+    ),
     ("names split", ONLY_TEXT, {**_BARE, "words": _unstemmed}),
     ("and light stems", ONLY_TEXT, {**_BARE, "words": _without_pairs}),
     ("and pairs of characters", ONLY_TEXT, _BARE),
@@ -207,7 +211,11 @@ STEPS: Sequence[tuple[str, Weights, Mapping[str, Any]]] = (
     ("and words that name tools", Weights(), _ONE_LOOK),
     ("and a second look", Weights(), _NO_SYNONYMS),
     ("and synonyms of Chinese words (the default)", Weights(), {}),
-    ("default without shares of the question", Weights(), {"HELD": 0.0, "HELD_RARITY": 0.0}),
+    (
+        "default without shares of the question",
+        Weights(),
+        {"HELD": 0.0, "HELD_RARITY": 0.0},
+    ),
     ("default without shares of the name", Weights(), {"NAME_SAID": 0.0}),
     ("default without pairs of words", Weights(), {"PAIR": 0.0}),
     ("default without lengths of names", Weights(), {"NAME_LENGTH": 0.0}),

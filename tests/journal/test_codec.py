@@ -150,7 +150,9 @@ _CYCLE: list[object] = [1]
 _CYCLE.append(_CYCLE)
 
 
-@pytest.mark.parametrize("value", [_CYCLE, {frozenset((1,)): 2}, [{"a": {(): 1, frozenset(): 2}}]])
+@pytest.mark.parametrize(
+    "value", [_CYCLE, {frozenset((1,)): 2}, [{"a": {(): 1, frozenset(): 2}}]]
+)
 def test_a_value_without_a_json_form_is_not_written_as_its_repr(value):
     text = as_text(value)
     assert codec.result_as_text(ToolResult("c", "look_up", value, text=text)) == ""

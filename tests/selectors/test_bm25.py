@@ -70,7 +70,9 @@ def test_a_tag_in_the_users_language_finds_a_tool_in_another():
     plain = hr.selectors.bm25(FEW)
     tagged = [
         described(
-            "get_weather", "Get the current weather of a city.", tags=["погода", "прогноз"]
+            "get_weather",
+            "Get the current weather of a city.",
+            tags=["погода", "прогноз"],
         ),
         *FEW[1:],
     ]

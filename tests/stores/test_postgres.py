@@ -4,6 +4,7 @@ import os
 import re
 import signal
 from concurrent.futures import ThreadPoolExecutor
+from threading import Timer
 
 import pytest
 from msgspec.json import encode
@@ -195,9 +196,8 @@ def test_whoever_waits_for_a_frozen_process_outlasts_it(dsn):
 
     with PostgresStore(dsn) as store:
         limits = dict(store.use_connection(read_limits))
-    assert (
-        0 < 2 * limits["idle_in_transaction_session_timeout"] < limits["lock_timeout"]
-    )
+    idle_ms = limits["idle_in_transaction_session_timeout"]
+    assert 0 < idle_ms < limits["lock_timeout"] - 400  # which is waited for three times
 
 
 def test_each_statement_sees_what_was_committed_before_it_wherever_the_server_says(dsn):
@@ -417,7 +417,9 @@ def test_a_process_that_was_frozen_between_two_messages_is_sent_away_by_who_wait
     with PostgresStore(dsn) as store, PostgresStore(dsn) as frozen:
         emptied(dsn)
         claimed(store)
-        store.use_connection(lambda base: base._db.execute("SET lock_timeout = '200ms'"))
+        store.use_connection(
+            lambda base: base._db.execute("SET lock_timeout = '200ms'")
+        )
         lost = frozen.use_connection(lambda base: base._db)
         waiting = (
             "SELECT 1 FROM pg_stat_activity WHERE state = 'active' "
@@ -430,6 +432,29 @@ def test_a_process_that_was_frozen_between_two_messages_is_sent_away_by_who_wait
             assert claimed(store).state is ClaimState.BUSY
             pipeline.sync()
         assert claimed(frozen, key="refund:882").state is ClaimState.FRESH
+
+
+@pytest.mark.parametrize(("held_s", "is_answered"), [(0.45, True), (60.0, False)])
+def test_a_lock_is_waited_for_three_times(dsn, held_s, is_answered):
+    with PostgresStore(dsn) as store, psycopg.connect(dsn) as other:
+        emptied(dsn)
+        claimed(store)
+        store.use_connection(
+            lambda base: base._db.execute("SET lock_timeout = '200ms'")
+        )
+        other.execute("SELECT * FROM handrail.effects FOR UPDATE")
+        release = Timer(held_s, other.rollback)
+        release.start()
+        try:
+            if is_answered:
+                assert claimed(store).state is ClaimState.BUSY
+            else:
+                with pytest.raises(StoreUnavailable, match="nothing was recorded"):
+                    claimed(store)
+        finally:
+            release.cancel()
+            other.rollback()
+        assert claimed(store, key="refund:882").state is ClaimState.FRESH
 
 
 # -- maintenance ------------------------------------------------------------------------------------------------------

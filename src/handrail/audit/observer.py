@@ -205,7 +205,9 @@ def _write_entry(
     try:
         is_clean = builder.holds_no_secret(noted)
     except Exception:
-        is_clean = False  # whichever is at fault is found below, where it is written alone
+        is_clean = (
+            False  # whichever is at fault is found below, where it is written alone
+        )
     for each in noted:
         try:
             records.append(builder.write(each, is_clean=is_clean))

@@ -44,9 +44,7 @@ def admit_quickly(
         if arguments is None or not fits(arguments):
             return None
         bound = (
-            traits.defaults | arguments
-            if traits.as_written
-            else tool.bind(arguments)
+            traits.defaults | arguments if traits.as_written else tool.bind(arguments)
         )
         if type(bound) is Failure:
             return None

@@ -904,9 +904,7 @@ class BatchExecutor:
     ) -> None:
         """Start a write once its lease covers all of its time: opening its tool, or looking for it, has taken some."""
         work = partial(_extend, lease, store, effect.timeout_s)
-        self.run_async(
-            state, effect, work, partial(self.invoke_leased, state, effect)
-        )
+        self.run_async(state, effect, work, partial(self.invoke_leased, state, effect))
 
     def invoke_leased(
         self, state: CallState, effect: Invoke[Admitted], _: None

@@ -84,7 +84,9 @@ class Provider(ProviderRow, frozen=True):
         Raises:
             ConfigError: The address names a grammar, which only prompts of open models can have.
         """
-        if "grammar" in dict(parse_qsl(urlsplit(address).query, keep_blank_values=True)):
+        if "grammar" in dict(
+            parse_qsl(urlsplit(address).query, keep_blank_values=True)
+        ):
             raise ConfigError(
                 f"{self.name}:{name} takes no grammar, since its server writes the calls: leave out `grammar=`, "
                 f"or name the prompt of your model instead of {self.name}, such as hermes:{name}@..."

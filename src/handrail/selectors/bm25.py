@@ -223,7 +223,9 @@ class Bm25:
         apart, which costs no recall and halves the time. The order is fixed, so sums are the same in any catalogue.
         """
         scores: dict[int, float] = {}
-        for match in sorted(matching, key=lambda match: (len(match.worths), match.said)):
+        for match in sorted(
+            matching, key=lambda match: (len(match.worths), match.said)
+        ):
             worths = match.worths
             if match.share != 1.0:
                 _add_share(scores, match)

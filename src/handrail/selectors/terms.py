@@ -136,7 +136,12 @@ def stem(word: str) -> str:
     """
     word = word.lower()
     # Every ending that is cut off ends in one of these letters.
-    if word[-1:] not in "sgde" or len(word) <= 3 or word == "news" or not word.isascii():
+    if (
+        word[-1:] not in "sgde"
+        or len(word) <= 3
+        or word == "news"
+        or not word.isascii()
+    ):
         return word
     word = _without_verb_ending(_without_plural(word))
     if word[-1] == "e" and len(word) > 3:

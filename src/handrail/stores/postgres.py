@@ -65,6 +65,8 @@ RECONNECT_S = 10.0
 
 FROZEN_S = 3.0
 """How long a process may leave the server in the middle of a pipeline; as long as a transaction may be idle."""
+MAX_WAITS = 3
+"""How often a group waits for a lock, 3.5 s each time, before it is refused: as long as SQLite's in all."""
 _QUICKER = (errors.DeadlockDetected, errors.SerializationFailure)
 """What the server says when another process was quicker: nothing was committed."""
 
@@ -146,6 +148,8 @@ class PostgresConnection:
         self._number = 0
         """Of the last group that this connection has counted."""
         self._delayed: list[tuple[str, Sequence[Any]]] = []
+        self._waits = 0
+        """How often the present group has waited for a lock in vain."""
         self._types: dict[tuple[str, str], str] = {}
         self._db = self._connect()
         if settings:
@@ -209,6 +213,7 @@ class PostgresConnection:
                 self._db.execute("COMMIT")
         except RetryGroup as error:
             self._raise_unless_committed(error)
+        self._waits = 0
 
     def foresee(self) -> ForeseenGroup:
         """See `database.Connection.foresee`."""
@@ -226,6 +231,7 @@ class PostgresConnection:
         except RetryGroup as error:
             self._raise_unless_committed(error)
             return None
+        self._waits = 0
         self._recollection.note_clock(answer[0])
         return GroupAnswer(*answer)
 
@@ -454,7 +460,7 @@ class PostgresConnection:
         except _QUICKER as error:
             raise RetryGroup from error
         except errors.LockNotAvailable as error:
-            if self._settings == _DELETING or self._end_frozen():
+            if self._settings == _DELETING or self._waits_again():
                 raise RetryGroup from error
             raise Refused(
                 f"{self.place} refused it: {_first_line(error)}; nothing was recorded"
@@ -471,18 +477,18 @@ class PostgresConnection:
             self._reconnect()
             raise RetryGroup from error
 
+    def _waits_again(self) -> bool:
+        """Whether to wait for a lock once more, having ended who was frozen with it.
 
-    def _end_frozen(self) -> bool:
-        """End the transactions of processes that were frozen between two messages; return whether there were any.
-
-        While the server waits for the rest of a pipeline it counts a transaction as active, so its own limit for idle
-        ones does not end it.
+        Such a process is in the middle of a pipeline. While the server waits for the rest of that it counts the
+        transaction as active, so its own limit for idle ones does not end it.
         """
-        self.rollback()  # the statement that was refused may have been in one
-        with suppress(psycopg.Error):  # then the wait is refused as ever
-            ended = self._db.execute(_SQL["end_frozen"], (FROZEN_S,)).fetchone()
-            return ended is not None and bool(ended[0])
-        return False
+        self.rollback()  # the statement that was refused may have been in a transaction
+        self._waits = (self._waits + 1) % MAX_WAITS
+        if self._waits:
+            with suppress(psycopg.Error):  # then it is only waited for
+                self._db.execute(_SQL["end_frozen"], (FROZEN_S,))
+        return self._waits > 0
 
 
 def _is_loss(error: psycopg.Error) -> bool:
