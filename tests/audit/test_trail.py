@@ -468,7 +468,7 @@ def test_a_log_that_takes_no_record_refuses_the_start_of_a_write_of_high_risk_an
     assert len(done) == 3
 
 
-def test_what_a_failing_log_did_not_take_is_offered_once_more():
+def test_what_a_failing_log_did_not_take_is_offered_once_more_at_the_latest_when_its_run_ends():
     class Log:
         full, told = True, []
 
@@ -489,6 +489,14 @@ def test_what_a_failing_log_did_not_take_is_offered_once_more():
     log.full = False
     assert asyncio.run(wait_until_audited(trail, 1.0)) is None
     assert log.told == ["RunStarted", "RunStarted"]
+    log.full = True
+    with pytest.raises(StoreUnavailable):
+        trail(RunStarted("r", "m"))
+    with pytest.raises(StoreUnavailable):
+        trail(RunEnded("r", "done", ""))
+    log.full = False
+    trail(RunEnded("r", "done", ""))
+    assert log.told[2:] == ["RunStarted", "RunEnded", "RunEnded"]
 
 
 def test_records_of_harmless_reads_alone_may_wait():

@@ -21,7 +21,7 @@ from handrail.audit.trail import AuditBuilder, Noted, note_answer
 from handrail.calls import Label, ToolCall, ToolResult
 from handrail.core.admission import Admitted
 from handrail.core.redaction import Redactor
-from handrail.events import AttemptStarted, Event
+from handrail.events import AttemptStarted, Event, RunEnded
 from handrail.futures import StoreAnswer
 from handrail.messages import Turn
 from handrail.ports import AuditStore
@@ -76,7 +76,10 @@ class AuditObserver:
         if records:
             self._unsent += records
             self._is_urgent = True
-            self._send()
+            if isinstance(event, RunEnded):
+                self.flush()  # nobody offers the records of this run again later
+            else:
+                self._send()
 
     def note_event(self, event: Event) -> None:
         """Record an event, at once; never raises."""
@@ -141,11 +144,13 @@ class AuditObserver:
 
     def flush(self) -> StoreAnswer[None]:
         """Offer the records again that the log did not take; return its answer to all records so far."""
-        if self._untaken:
-            entries = list(self._untaken)
-            self._untaken.clear()
-            self._append(entries)
-        self._send()
+        try:
+            if self._untaken:
+                entries = list(self._untaken)
+                self._untaken.clear()
+                self._append(entries)
+        finally:
+            self._send()
         return self._answer
 
     def _send(self) -> None:
