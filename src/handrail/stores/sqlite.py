@@ -42,6 +42,10 @@ from handrail.stores.sql_values import expand_rows, row_values, statements
 # learns that nothing was claimed while there is still time to act on it; Postgres has the same bound.
 BUSY_S = 10.0
 
+ASK_MS = 8
+"""How long SQLite may wait at a time for a file that callers wait for: it sleeps for 1, 2 and 5 ms, and is asked again.
+Left to itself it goes on with up to 100 ms, while others take the file again and again."""
+
 # Which byte of the file `-shm` a writer holds: SQLite's WAL-mode file format, section 2.3.1, "Locks" (WAL_WRITE_LOCK).
 _WRITE_LOCK = 120
 
@@ -79,7 +83,7 @@ class SqliteStore(DurableRuns):
         file = path_from_url(os.fspath(path))
         if not create and not file.exists():
             raise ConfigError(f"there is no store {file}")
-        super().__init__(SqliteConnection(file), f"sqlite:{file}")
+        super().__init__(SqliteConnection(file, asks_often=True), f"sqlite:{file}")
 
 
 class SqliteConnection:
@@ -87,12 +91,16 @@ class SqliteConnection:
 
     Args:
         read_only: The connection can change nothing, and the file must be there.
+        asks_often: Callers wait for this connection, so it asks for the file every few milliseconds. Others let these
+            have it first.
     """
 
     holds_rows = ""
     """A transaction has the whole file."""
 
-    def __init__(self, file: Path, *, read_only: bool = False) -> None:
+    def __init__(
+        self, file: Path, *, read_only: bool = False, asks_often: bool = False
+    ) -> None:
         if sqlite3.sqlite_version_info < _OLDEST_SQLITE:
             raise ConfigError(
                 f"SQLite {sqlite3.sqlite_version} is too old for a store; it must be 3.35 or newer"
@@ -100,6 +108,8 @@ class SqliteConnection:
         self.file = file
         self._owner = owner()
         self._now = 0.0
+        self._asks_for_s = BUSY_S if asks_often else 0.0
+        """For how long a busy file is asked for again."""
         if not read_only:
             _create_file(file)
         try:
@@ -116,6 +126,8 @@ class SqliteConnection:
                     self._db.execute("PRAGMA query_only=ON")
                 else:
                     self._prepare()
+                if asks_often:
+                    self._db.execute(f"PRAGMA busy_timeout={ASK_MS}")
             except BaseException:
                 self._db.close()
                 raise
@@ -127,7 +139,7 @@ class SqliteConnection:
     def begin(self) -> float:
         """See `database.Connection.begin`."""
         with self._translate_errors():
-            self._db.execute("BEGIN IMMEDIATE")
+            self._execute("BEGIN IMMEDIATE")
             gone = [
                 file
                 for file, identity in self._identities
@@ -199,7 +211,7 @@ class SqliteConnection:
     def load_result(self, run_id: str, handle: str) -> bytes | None:
         """See `database.Connection.load_result`."""
         with self._translate_errors():
-            row: tuple[bytes] | None = self._db.execute(
+            row: tuple[bytes] | None = self._execute(
                 _SQL["kept"], (run_id, handle)
             ).fetchone()
         return row[0] if row else None
@@ -235,7 +247,7 @@ class SqliteConnection:
     def run(self, statement: str, given: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Run a statement; return its rows."""
         with self._translate_errors():
-            return self._db.execute(statement, given).fetchall()
+            return self._execute(statement, given).fetchall()
 
     def run_with(
         self, statement: str, rows: Sequence[Sequence[Any]]
@@ -258,15 +270,28 @@ class SqliteConnection:
         pieces = expand_rows(statement, rows)
         return list(
             chain.from_iterable(
-                self._db.execute(piece, given).fetchall() for piece, given in pieces
+                self._execute(piece, given).fetchall() for piece, given in pieces
             )
         )
+
+    def _execute(self, statement: str, given: Sequence[Any] = ()) -> sqlite3.Cursor:
+        """Execute a statement; while the file is busy, ask for it again."""
+        until: float | None = None
+        while True:
+            try:
+                return self._db.execute(statement, given)
+            except sqlite3.OperationalError as error:
+                now = time.monotonic()
+                until = now + self._asks_for_s if until is None else until
+                if not _is_busy(error) or now >= until:
+                    raise
+                time.sleep(0.001)
 
     def add(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
         """Run a statement for each of these, in one transaction."""
         try:
             with self._translate_errors():
-                self._db.execute("BEGIN IMMEDIATE")
+                self._execute("BEGIN IMMEDIATE")
                 self._db.executemany(statement, rows)
             self.commit()
         finally:
@@ -344,10 +369,7 @@ class SqliteConnection:
                 [mode] = self._db.execute("PRAGMA journal_mode=WAL").fetchone()
                 break
             except sqlite3.OperationalError as error:
-                if (
-                    error.sqlite_errorcode & 0xFF not in _BUSY
-                    or time.monotonic() > until
-                ):
+                if not _is_busy(error) or time.monotonic() > until:
                     raise
                 time.sleep(0.01)
         if mode != "wal":
@@ -380,7 +402,7 @@ class SqliteConnection:
             yield
         except sqlite3.Error as error:
             code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-            holder = _describe_writer(self.file) if code in _BUSY else ""
+            holder = _describe_writer(self.file) if _is_busy(error) else ""
             message = f"the store {self.file} {_MESSAGES.get(code, error)}{holder}; nothing was recorded"
             if code in _REFUSED or isinstance(error, sqlite3.DataError):
                 raise Refused(message) from error
@@ -436,6 +458,11 @@ _MESSAGES = {
     sqlite3.SQLITE_CANTOPEN: "cannot be opened: its directory is gone or may not be written to",
     sqlite3.SQLITE_TOOBIG: "was given a value of more than 1 GB",
 }
+
+
+def _is_busy(error: sqlite3.Error) -> bool:
+    """Whether another connection has what a statement needs."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in _BUSY
 
 
 def _error_of_opening(
