@@ -808,16 +808,16 @@ def test_a_wait_beyond_the_call_s_time_is_not_begun(drive):
 # -- a lost answer -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("verdict", "value", "code", "again"), [
-    (lambda: hr.Found("it is there"), "it is there", None, "replayed"),
-    (hr.NotFound, None, Code.UNAVAILABLE, "made"),
-    (hr.Unknown, None, Code.IN_DOUBT, "asked"),
-    (lambda: True, None, Code.IN_DOUBT, "asked"),        # no clear word
-    (lambda: 1 / 0, None, Code.IN_DOUBT, "asked"),       # nor is an error
+@pytest.mark.parametrize(("verdict", "value", "code", "again", "logged"), [
+    (lambda: hr.Found("it is there"), "it is there", None, "replayed", ""),
+    (hr.NotFound, None, Code.UNAVAILABLE, "made", ""),
+    (hr.Unknown, None, Code.IN_DOUBT, "asked", ""),
+    (lambda: True, None, Code.IN_DOUBT, "asked", "returned a bool"),         # no clear word
+    (lambda: 1 / 0, None, Code.IN_DOUBT, "asked", "raised: ZeroDivisionError in"),  # nor is an error
 ])  # fmt: skip
 @pytest.mark.parametrize("kind", ["plain", "async"])
 def test_after_a_lost_answer_the_tool_itself_is_asked_what_became_of_it(
-    drive, kind, verdict, value, code, again
+    drive, caplog, kind, verdict, value, code, again, logged
 ):
     tried = []
 
@@ -836,6 +836,8 @@ def test_after_a_lost_answer_the_tool_itself_is_asked_what_became_of_it(
     driver = drive([tool], backoff=QUICK)
     first = driver.call("fetch")
     assert (first.value, first.failure and first.failure.code) == (value, code)
+    told = [each.message for each in caplog.records if "`verify`" in each.message]
+    assert bool(told) == bool(logged) and all(logged in each for each in told)
     second = driver.call("fetch")
     expected = {
         "replayed": ("it is there", 1),

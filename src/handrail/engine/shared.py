@@ -205,14 +205,17 @@ class SharedResources:
     async def verify(
         self, tool: BaseTool, arguments: Mapping[str, Json], context: Context[Any]
     ) -> Verification:
-        """Call the tool's own `verify`; whatever goes wrong there means that nobody knows."""
+        """Call the tool's own `verify`; whatever goes wrong there is logged, and means that nobody knows."""
+        function = cast(Any, tool.verify)
         try:
-            work = call_user(
-                partial(cast(Any, tool.verify), arguments, context), self.threads
-            )
-            return parse_verification(await asyncio.wait_for(work, tool.timeout_s))
+            work = call_user(partial(function, arguments, context), self.threads)
+            outcome = await asyncio.wait_for(work, tool.timeout_s)
         except TimeoutError:
+            logs.log.warning(
+                "`verify` of %r did not end within %g s", tool.name, tool.timeout_s
+            )
             return Unknown()
+        return parse_verification(outcome, tool.name, function)
 
     def is_open(self, tool: BaseTool) -> bool:
         """Whether a tool with state has been opened."""

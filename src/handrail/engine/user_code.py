@@ -112,7 +112,26 @@ def _can_be_arguments(arguments: Any) -> bool:
         return False
 
 
-def parse_verification(outcome: Returned | Raised) -> Verification:
-    """Return what a tool's `verify` found. Anything but `Found` and `NotFound` means that nobody knows."""
-    answer = outcome.value if isinstance(outcome, Returned) else None
-    return answer if isinstance(answer, Found | NotFound) else Unknown()
+def parse_verification(
+    outcome: Returned | Raised, tool_name: str, function: Any
+) -> Verification:
+    """Return what a tool's `verify` found. Anything but `Found` and `NotFound` means that nobody knows.
+
+    An exception, or a value of another type, is logged: the write stays in doubt until somebody mends `verify`.
+
+    Args:
+        function: The `verify` that was called, for the place in the log.
+    """
+    what = f"`verify` of {tool_name!r}"
+    if isinstance(outcome, Raised):
+        logs.log_exception(f"{what} raised", outcome.error, function)
+        return Unknown()
+    answer = outcome.value
+    if isinstance(answer, Found | NotFound | Unknown):
+        return answer
+    logs.log.warning(
+        "%s returned a %s; only `Found` and `NotFound` say what happened",
+        what,
+        type(answer).__name__,
+    )
+    return Unknown()
