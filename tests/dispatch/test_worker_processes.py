@@ -105,7 +105,7 @@ def test_a_worker_that_is_told_to_end_finishes_what_it_has_begun(folder, model):
         address = logged(folder).partition("health is answered on ")[2].split()[0]
         assert urllib.request.urlopen(f"{address}/readyz", timeout=10).status == 200
         process.send_signal(signal.SIGTERM)
-        wait_until(lambda: "told to end" in logged(folder), process)
+        wait_until(lambda: "ending: " in logged(folder), process)
         with pytest.raises(urllib.error.HTTPError, match="503"):
             urllib.request.urlopen(f"{address}/readyz", timeout=10)
         (folder / "gate").touch()
@@ -121,6 +121,7 @@ def test_a_worker_keeps_its_store_by_the_settings(folder, model):
     handrail(folder, "runs", "submit", "Go.", "--run-id", "r")
     with SqliteStore(folder / "runs.db") as store, worker(folder, model) as process:
         wait_until(lambda: result_now(store.load_run("r")) is None, process)
+        wait_until(lambda: "deleted, as [retention] says: 1 runs" in logged(folder))
         process.send_signal(signal.SIGTERM)
         assert process.wait(SOON_S) == 0
     assert "run r, segment 1, attempt 1, queue default: done" in logged(folder)
@@ -132,7 +133,7 @@ def test_what_has_not_ended_within_the_grace_goes_on_in_another_worker(folder, m
     with worker(folder, model, "--grace", "0.1") as process:
         wait_until((folder / "inside").exists, process)
         process.send_signal(signal.SIGTERM)
-        wait_until(lambda: "told to end" in logged(folder))
+        wait_until(lambda: "ending: " in logged(folder))
         (folder / "gate").touch()  # a thread cannot be stopped, only waited for
         assert process.wait(SOON_S) == 0
     with worker(folder, model):
@@ -145,7 +146,7 @@ def test_a_second_signal_ends_a_worker_at_once(folder, model):
     with worker(folder, model, "--grace", "50") as process:
         wait_until((folder / "inside").exists, process)
         process.send_signal(signal.SIGTERM)
-        wait_until(lambda: "told to end" in logged(folder))
+        wait_until(lambda: "ending: " in logged(folder))
         process.send_signal(signal.SIGTERM)
         assert process.wait(SOON_S) == 128 + signal.SIGTERM
 

@@ -107,7 +107,8 @@ class RunPage:
 
     def _next(self, status: str) -> Iterator[str]:
         run_id = self._history.stored.record.run_id
-        resume = command_line(f"runs resume {run_id} --tools ...", self._place)
+        needs = "--tools ..." if self._history.model else "--tools ... --model ..."
+        resume = command_line(f"runs resume {run_id} {needs}", self._place)
         for question in self._questions:
             if question.state == "open":
                 yield f"{question.tool} waits for a person, who has {span(question.expires - time.time())} to decide"

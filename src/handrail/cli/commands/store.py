@@ -215,17 +215,23 @@ def _watch(
         signal.signal(number, end)
 
     def tell(deleted: retention.Deleted) -> None:
-        gone = {name: count for name, count in deleted.as_counts().items() if count}
         if as_json:
-            click.echo(json_text({"v": 1, "rows": gone}))
+            click.echo(json_text({"v": 1, "rows": _without_zeros(deleted)}))
         else:
-            words = ", ".join(
-                f"{n:,} {_NOUNS.get(name, name)}" for name, n in gone.items()
-            )
-            click.echo(f"deleted {words}")
+            click.echo(f"deleted {describe_deleted(deleted)}")
 
     retention.keep_regularly(durable, kept, stop, by=by, tell=tell)
     return Exit.OK
+
+
+def describe_deleted(deleted: retention.Deleted) -> str:
+    """Return what one pass has deleted, such as `12 runs, 400 steps`; empty for nothing."""
+    rows = _without_zeros(deleted).items()
+    return ", ".join(f"{count:,} {_NOUNS.get(name, name)}" for name, count in rows)
+
+
+def _without_zeros(deleted: retention.Deleted) -> dict[str, int]:
+    return {name: count for name, count in deleted.as_counts().items() if count}
 
 
 def open_durable(place: str, *, create: bool = False) -> DurableStore:

@@ -17,6 +17,7 @@ import click
 
 from handrail import logs
 from handrail.cli import options, settings
+from handrail.cli.commands.store import describe_deleted
 from handrail.cli.exits import Exit
 from handrail.cli.loading import file_at
 from handrail.cli.options import Setup
@@ -26,7 +27,7 @@ from handrail.dispatch.health import HealthServer
 from handrail.dispatch.worker import Worker, log
 from handrail.errors import ConfigError
 from handrail.serving import listening
-from handrail.stores.retention import Retention, keep_regularly, retention_from
+from handrail.stores.retention import Deleted, Retention, keep_regularly, retention_from
 
 _INTERRUPTED = 130
 
@@ -157,7 +158,12 @@ async def _work(
                 beside.append(asyncio.ensure_future(_keep_schedule(runtime, tables)))
             if kept.periods():
                 keeping = asyncio.to_thread(
-                    keep_regularly, store, kept, stop, by="handrail worker"
+                    keep_regularly,
+                    store,
+                    kept,
+                    stop,
+                    by="handrail worker",
+                    tell=_log_deleted,
                 )
                 beside.append(asyncio.ensure_future(keeping))
             ending = _end_on_signals(worker, grace_s)
@@ -201,6 +207,10 @@ async def _keep_schedule(runtime: Any, tables: Any) -> None:
     await Scheduler(runtime, read_schedule(tables)).work()
 
 
+def _log_deleted(deleted: Deleted) -> None:
+    log.info("deleted, as [retention] says: %s", describe_deleted(deleted))
+
+
 def _end_on_signals(worker: Worker, grace_s: float) -> list[asyncio.Task[None]]:
     """Stop the worker at the first SIGTERM or SIGINT, and the process at the second; return what stops it."""
     loop = asyncio.get_running_loop()
@@ -211,7 +221,7 @@ def _end_on_signals(worker: Worker, grace_s: float) -> list[asyncio.Task[None]]:
             log.warning("ended at once; runs under way go on elsewhere")
             os._exit(128 + number)
         count = len(worker.runs_here)
-        log.info("told to end: %d runs under way may go on for %g s", count, grace_s)
+        log.info("ending: %d runs under way may go on for %g s", count, grace_s)
         ending.append(asyncio.ensure_future(worker.stop(grace_s=grace_s)))
 
     for number in (signal.SIGTERM, signal.SIGINT):
