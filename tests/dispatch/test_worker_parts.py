@@ -13,6 +13,7 @@ from handrail.cli.commands.worker import command
 from handrail.dispatch.health import HealthServer
 from handrail.errors import ConfigError
 from handrail.futures import result_now
+from handrail.stores.retention import DAY_S, retention_from
 
 yaml = pytest.importorskip("yaml")
 pytest.importorskip("cronsim")
@@ -218,7 +219,7 @@ def test_the_unit_starts_a_worker_and_waits_for_it():
     assert int(settings["TimeoutStopSec"]) > check_words(words)["grace_s"]
 
 
-def test_the_example_has_tools_and_a_schedule_that_can_be_kept():
+def test_the_example_has_tools_a_schedule_that_can_be_kept_and_a_period():
     import tomllib
 
     from handrail.cli.loading import tools_from
@@ -226,3 +227,5 @@ def test_the_example_has_tools_and_a_schedule_that_can_be_kept():
     assert len(tools_from([str(DEPLOYMENT / "shop.py")])) == 2
     tables = tomllib.loads((DEPLOYMENT / "schedule.toml").read_text())
     assert len(read_schedule(tables["schedule"])) == 1
+    tables = tomllib.loads((DEPLOYMENT / "handrail.toml").read_text())
+    assert retention_from(tables["retention"]).runs_s == 30 * DAY_S
