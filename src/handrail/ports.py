@@ -244,13 +244,16 @@ class SubmittedRunStore(RunStore, Protocol):
         """Note why a worker handed a segment back, for people."""
         ...
 
-    def sweep_submitted(self, dispatcher: str, *, most: int = 50) -> StoreAnswer[int]:
+    def sweep_submitted(self, dispatcher: str) -> StoreAnswer[int]:
         """Enqueue what must go on and has no segment: runs with a question that has expired, and lost segments.
+
+        Any number of workers may call it at once.
 
         Args:
             dispatcher: The kind of dispatcher that lost segments go to.
 
-        Returns how many runs were enqueued. May be called by any number of workers at once.
+        Returns:
+            How many runs were enqueued. A sweep may leave some for the next one.
         """
         ...
 
@@ -436,7 +439,7 @@ class LedgerStore(Protocol):
 class AuditStore(Protocol):
     """A store with an audit log: append only, each record chained to the one before it; see `audit`."""
 
-    def append_audit(self, notices: Sequence[AuditEntry]) -> StoreAnswer[None]:
+    def append_audit(self, entries: Sequence[AuditEntry]) -> StoreAnswer[None]:
         """Add to the log, in this order, all or nothing.
 
         A store with `takes_unwritten = True` is also given `records.UnwrittenEntry`.

@@ -1,4 +1,4 @@
-"""What was done, why it was allowed, and how it ended: what of a run's events goes into the audit log; see `chain`.
+"""The records that a run leaves in the audit log: what was done, why it was allowed, and how it ended; see `chain`.
 
 A write leaves a record before it may have any effect and one at its end, and whoever finds only the first asks the
 ledger. A read at low risk leaves one, at its end, that says both. What comes between (a person is asked, an attempt
@@ -7,8 +7,8 @@ fails and another one starts) has records of its own, behind that of the admissi
 A resumed run records its ended calls once more, since the crash may have taken their records; these are marked
 `recalled`, and are left out of every count of what was done.
 
-Rule 1: records hold redacted arguments, and of results their size and digest only.
-        Of long ones their beginning only, with length and digest of the rest: the loop that runs the calls does this.
+Rule 1: records hold redacted arguments, and of results their size and digest only. Of long arguments they hold the
+        beginning, and length and digest of the rest: they are redacted on the event loop that runs the calls.
 Rule 2: only the entry of a read is held back until its call ends; its arguments are copied when the call is admitted.
 Rule 3: an event is noted when it happens, from values that no longer change; its record may be written later, in
         another thread. Written in one loop, the records of many runs take a third of the time: the code that writes a
@@ -55,11 +55,13 @@ MOST_TEXT_CHARS = 16 * 1024
 MOST_ARGUMENTS_CHARS = 32 * 1024
 """How much of the texts in one call's arguments is recorded."""
 _LONGEST_KEY = 4096
+"""The length of a key up to which it is recorded; of a longer one, its length and digest are."""
 _MARGIN = 1024
 """How many more characters are redacted than recorded, so that no secret is cut in half and recorded."""
 KEYED = "hmac-sha256:"
 """What a digest begins with that was made with a key of the store."""
 _MOST_QUICK_CHARS = 2048
+"""The length of arguments as JSON up to which their text is searched for secrets at once."""
 _BLOCK_BYTES = 64
 """What SHA-256 takes at once."""
 _PLAIN = frozenset((str, int, bool, type(None)))
@@ -554,9 +556,15 @@ def _count_bytes(text: str) -> int:
 
 
 def person_entry(
-    word: str, run_id: str, redactor: Redactor, *, by: str, **details: Json
+    event: str, run_id: str, redactor: Redactor, *, by: str, **details: Json
 ) -> AuditEntry:
-    """Return the entry of a person's decision; `arguments` among its details are redacted."""
+    """Return the entry of a person's decision.
+
+    Args:
+        event: The name of the record, such as `ApprovalGiven`.
+        by: Who decided.
+        details: Further members of the record. Texts are redacted, and so are the values of `arguments`.
+    """
     arguments: Any = details.pop("arguments", None)
     shown = {
         name: redactor.text(each) if isinstance(each, str) else each
@@ -565,7 +573,7 @@ def person_entry(
     body: dict[str, Json] = {"by": by, **shown}
     if arguments is not None:
         body |= _arguments(arguments, redactor)
-    return AuditEntry(run_id, word, body)
+    return AuditEntry(run_id, event, body)
 
 
 def _describe_call(event: Any, redactor: Redactor, **details: Json) -> dict[str, Json]:

@@ -206,7 +206,7 @@ def as_run(stored: StoredRun) -> Run[Any]:
 
 
 def _sleep(seconds: float) -> Future[None]:
-    """Return a future that is done after so long; a store's answer, for whoever drives the verb."""
+    """Return a future that is done after some seconds; the driver of a verb waits for it as for a store's answer."""
     over: Future[None] = Future()
 
     def end() -> None:

@@ -1,8 +1,8 @@
 """A dispatcher whose segments are rows of a database: how work is claimed, watched, finished and handed over.
 
 The tables differ (`rows.SegmentRows`), the way to work with them does not. While it works there is one round after the
-other on the caller's event loop: say that we are alive, look for dead workers, look at what we hold, claim, sleep until
-something is heard or the next poll is due.
+other on the caller's event loop: send a heartbeat, look for dead workers, look at what we hold, claim, sleep until a
+notification arrives or the next poll is due.
 
 Rule 1: what the database says is held, and nobody performs, is settled or released in the next round: the answer to
         a claim may be lost, and so may the statement that finishes a segment.
@@ -45,15 +45,15 @@ T = TypeVar("T")
 
 ENQUEUED = "segment"
 CANCELLED = "cancel"
-"""What is heard, from a notification or in the process."""
+"""The notifications: a segment waits, and a run is to end. They come from the database, or from this process."""
 
 _LARGEST_NUMBER = 2**31 - 1
 _MOST_ASIDE = 1000
 _CANCEL_S = 5.0
-"""How long a cancelled task may take to end before its segment is handed over."""
+"""How many seconds a cancelled task may take to end before its segment is handed over."""
 _MOST_SHOWN = 10
 _LEAVE_S = 10.0
-"""How long a worker that ends waits for its database; then the others find it dead."""
+"""How many seconds a worker that ends waits for its database; after that the others find it dead."""
 
 
 class TableDispatcher:
@@ -229,6 +229,7 @@ class _Shift:
         self._next_queue = 0
         self._promising: list[str] = []
         """The queues that had more waiting when we last looked."""
+        # in monotonic seconds, long ago: the last look at what we hold and at the queues, beat and round that succeeded
         self._looked = self._probed = -1e9
         self._beaten = self._reached = -1e9
         self._in_reach_since: float | None = None

@@ -9,8 +9,8 @@ everything else: the journal which steps are done, the ledger which writes, and 
 Rule 1: a segment is finished only once the store says how its run stands; else it is handed back.
 Rule 2: a worker that lacks a tool which a run needs hands its segment back, and says so. So two versions of the tools
         can be deployed side by side.
-Rule 3: only who has the segment takes its run over. The run's epoch is read while the segment is certainly ours, and
-        the run is taken over at that epoch only: a worker that was frozen takes nothing from whoever replaced it.
+Rule 3: only the worker that has the segment takes its run over. It reads the run's epoch while the segment is certainly
+        its own, and takes the run over at that epoch only: a worker that was frozen takes nothing from its successor.
 Rule 4: a run in which several workers in a row have died is poisoned: a person decides.
 """
 
@@ -61,7 +61,11 @@ SWEEP_S = 5.0
 """How often a worker looks for runs that must go on and have no segment."""
 
 MOST_HAND_BACKS = 5
-"""How often a segment is handed back because of a call that waits for its result, of a tool that nobody knows."""
+"""How often a segment is handed back because this worker lacks the tool of a call without a result. After that the call
+is answered with `UNKNOWN_TOOL`: the model may have invented the name."""
+
+MOST_SILENT_S = 30.0
+"""How long the store may not have answered until the worker says that it is not ready."""
 
 CANCEL_LOOK_S = 0.5
 """How often a worker looks whether somebody has asked to end one of its runs."""
@@ -146,16 +150,12 @@ class Worker:
         """The runs that this worker carries out now."""
         return list(self._under_way)
 
-    def why_not_ready(self, *, silent_s: float = 30.0) -> str:
-        """Return why the worker takes no segments, as a sentence; empty where it does.
-
-        Args:
-            silent_s: How long the store may have been silent.
-        """
+    def why_not_ready(self) -> str:
+        """Return why the worker takes no segments, as a sentence; empty where it does."""
         if not self._is_working:
             return "the worker does not take segments"
-        if monotonic() - self._answered_at > silent_s:
-            return f"the store has not answered for {silent_s:g} s"
+        if monotonic() - self._answered_at > MOST_SILENT_S:
+            return f"the store has not answered for {MOST_SILENT_S:g} s"
         return ""
 
     async def work(self) -> None:

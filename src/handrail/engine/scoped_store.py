@@ -320,9 +320,9 @@ class _View:
     # ------------------------------------------------------------------ the audit log
 
     def append_audit(
-        self, notices: Sequence[AuditEntry | UnwrittenEntry]
+        self, entries: Sequence[AuditEntry | UnwrittenEntry]
     ) -> StoreAnswer[None]:
-        mine = [replace(each, run_id=self._qualify(each.run_id)) for each in notices]
+        mine = [replace(each, run_id=self._qualify(each.run_id)) for each in entries]
         return self._store.append_audit(mine)  # type: ignore[no-any-return]  # any store
 
     def log(

@@ -144,7 +144,7 @@ class SharedLog(DurableRuns):
         return [None] * len(groups)
 
     def _take_log(self, database: Database, *, patient: bool = False) -> _LogEnd:
-        """Take the end of the log if it is free, or wait for it; return how the log stands."""
+        """Take the end of the log if it is free; return how the log stands. If `patient`, wait until it is free."""
         given = (_LOCKS, self._log_writer, self._checked_seq, patient)
         [row] = database.run(_SQL["take_log"], given)
         end = _LogEnd(*row)
@@ -293,8 +293,8 @@ class SharedLog(DurableRuns):
         placing = _Placing(self.audit_key, end.seq or 0, end.hash or FIRST, now)
         for row in rows:
             placing.place(row)
-        if placing.told:
-            database.write_rows(_APPEND, placing.told, every=True)
+        if placing.findings:
+            database.write_rows(_APPEND, placing.findings, every=True)
             database.run(_SQL["refuse"], (placing.refused,))
         database.write_rows(_SQL["chain"], placing.placed, every=True)
         chained = [
@@ -364,7 +364,7 @@ class _Placing:
 
     Attributes:
         placed: Of each the id, and its number, previous hash and hash in the chain.
-        told: Rows of records that say what was found wrong.
+        findings: Rows of records that say what was found wrong.
         refused: The ids of records that were changed.
         last: Number and hash of each writer's last record, as it was pending.
     """
@@ -375,26 +375,26 @@ class _Placing:
         self.seq = seq
         self.prev = prev
         self.placed: list[tuple[int, int, str, str]] = []
-        self.told: list[tuple[Any, ...]] = []
+        self.findings: list[tuple[Any, ...]] = []
         self.refused: list[int] = []
         self.last: dict[str, tuple[int, str]] = {}
 
     def place(self, row: _Pending) -> None:
-        """Check a record and place it; one that was changed is told in another record."""
+        """Check a record and place it; for one that was changed, place a record that says so."""
         if row.writer not in self.last:
             self.last[row.writer] = self._chained_until(row)
         number, prev = self.last[row.writer]
         if row.number != number + 1:
-            self._tell(row, f"after {number} comes {row.number}")
+            self._add_finding(row, f"after {number} comes {row.number}")
         elif row.prev != prev:
-            self._tell(row, f"{row.number} does not follow {number}")
+            self._add_finding(row, f"{row.number} does not follow {number}")
         self.last[row.writer] = (row.number, row.hash)
         found = self._digest(
             row.number, row.at, row.run_id, row.event, row.body, row.prev
         )
         if not hmac.compare_digest(found, row.hash):
             shown = {"run_id": row.run_id, "event": row.event, "body": row.body}
-            self._tell(
+            self._add_finding(
                 row, f"{row.number} was changed, or hashed with another key", shown
             )
             self.refused.append(row.id)
@@ -412,10 +412,12 @@ class _Placing:
             return 0, FIRST
         seal = _seal(row.writer, row.chained_number, row.chained_hash, self._key)
         if row.seal != seal:
-            self._tell(row, f"the note that {row.chained_number} was chained is forged")
+            self._add_finding(
+                row, f"the note that {row.chained_number} was chained is forged"
+            )
         return row.chained_number, row.chained_hash
 
-    def _tell(
+    def _add_finding(
         self, row: _Pending, why: str, shown: Mapping[str, str] | None = None
     ) -> None:
         """Add a record that says what is wrong with the pending records of a writer."""
@@ -423,7 +425,7 @@ class _Placing:
         text = encode_json(body, canonical_json)
         self.seq += 1
         hash = self._digest(self.seq, self._now, "", PENDING_BROKEN, text, self.prev)
-        self.told.append(
+        self.findings.append(
             (self.seq, self._now, "", PENDING_BROKEN, text, self.prev, hash)
         )
         self.prev = hash

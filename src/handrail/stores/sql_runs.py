@@ -483,16 +483,16 @@ class DurableRuns(SubmittedRuns):
     # ------------------------------------------------------------------ the audit log
 
     def append_audit(
-        self, notices: Sequence[AuditEntry | UnwrittenEntry]
+        self, entries: Sequence[AuditEntry | UnwrittenEntry]
     ) -> Future[None]:
         """See `ports.AuditStore.append_audit`."""
         rows = [
             _audit_row(each) if isinstance(each, AuditEntry) else each
-            for each in notices
+            for each in entries
         ]
-        is_alone = all(each.may_wait for each in notices)
+        may_wait = all(each.may_wait for each in entries)
         return self._writer.submit_shared(
-            self._write_audit_rows, rows, within_s=HELD_S if is_alone else GATHER_S
+            self._write_audit_rows, rows, within_s=HELD_S if may_wait else GATHER_S
         )
 
     def _write_audit_rows(

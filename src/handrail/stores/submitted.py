@@ -39,7 +39,10 @@ from handrail.stores.sql_values import (
 _SQL = statements("submitted.sql")
 
 STALE_S = 60.0
-"""How long after a run was looked at it is looked at again, for a segment that was lost."""
+"""How many seconds after a sweep has looked at a run the next one looks at it again, for a segment that was lost."""
+
+MAX_SWEPT = 50
+"""How many runs of each kind one sweep looks at; the next sweep looks at the others."""
 
 _OVER = ("done", "failed", "cancelled", "poisoned")
 
@@ -146,15 +149,15 @@ class SubmittedRuns(SharedLimitRows):
 
         return self._submit(write_note)
 
-    def sweep_submitted(self, dispatcher: str, *, most: int = 50) -> Future[int]:
+    def sweep_submitted(self, dispatcher: str) -> Future[int]:
         """See `ports.SubmittedRunStore.sweep_submitted`."""
 
         def sweep(database: Database, now: float) -> int:
-            expired = database.run(_SQL["expired"], (now, most))
+            expired = database.run(_SQL["expired"], (now, MAX_SWEPT))
             count = 0
             for (run_id,) in expired:
                 count += self._wake(database, run_id, now)
-            for row in database.run(_SQL["stale"], (now - STALE_S, most)):
+            for row in database.run(_SQL["stale"], (now - STALE_S, MAX_SWEPT)):
                 count += self._recover(database, row, now, dispatcher)
             return count
 
