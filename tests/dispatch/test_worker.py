@@ -626,6 +626,30 @@ def test_a_run_waits_in_the_store_for_the_lease_of_a_dead_worker(place, client):
     assert (bank.asked, bank.paid) == (2, ["7"])
 
 
+def test_a_write_that_outlasts_the_grace_is_verified_by_the_next_worker(place, client):
+    client.submit("Go.", run_id="r")
+    bank = Bank()
+    inside = asyncio.Event()
+
+    async def pay(order: str) -> str:
+        inside.set()
+        await asyncio.Event().wait()
+
+    async def hand_over():
+        tools = [make_pay(pay)]
+        async with working(place, tools, *SCRIPT, grace_s=0.0):
+            await asyncio.wait_for(inside.wait(), SOON_S)
+        async with working(place, bank.tools(), *SCRIPT) as worker:
+            await until(lambda: "not before" in submission(client, "r").note)
+            assert (bank.asked, bank.paid) == (0, [])
+            let_lease_end(client)
+            await worker._sweep()
+            return await result(client, "r")
+
+    assert asyncio.run(hand_over()).text == "Done."
+    assert (bank.asked, bank.paid) == (1, ["7"])
+
+
 def test_a_write_of_a_dead_worker_that_has_happened_is_not_waited_for(place, client):
     client.submit("Go.", run_id="r")
     bank = Bank()

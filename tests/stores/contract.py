@@ -525,15 +525,23 @@ class StoreContract:
         )
         assert now(store.claim(replace(first, epoch=2))).state is state
 
+    @pytest.mark.parametrize("settled", ["", "in_doubt"])
     def test_who_takes_a_run_over_learns_how_long_the_lease_of_its_earlier_owner_lasts(
-        self, store
+        self, store, settled
     ):
         first = replace(A_REFUND, replay="verify", epoch=1)
-        now(store.claim(first))
+        fence = now(store.claim(first)).fence
+        if (
+            settled
+        ):  # the earlier owner has handed the run over in the middle of the write
+            now(store.settle(Settle("refund", "refund:881", fence, settled)))
         assert 0 < now(store.claim(replace(first, epoch=2))).left_s <= first.lease_s
         # of a living process nobody knows when it ends
         other = replace(first, run_id="other", guard=False, epoch=9)
         assert now(store.claim(other)).left_s == 0.0
+        if settled:
+            # the same owner is told the doubt, and does not wait
+            assert now(store.claim(first)).state is ClaimState.IN_DOUBT
 
     def test_a_lease_that_is_given_up_is_over_and_the_write_as_its_owner_s_death_leaves_it(
         self, store

@@ -274,7 +274,8 @@ def _answer_open(row: Row, claim: Claim, now: float) -> Claimed | None:
     is_own_run = row.run_id == claim.run_id and row.epoch < claim.epoch
     waits = not is_own_run or row.replay == "verify"
     is_leased = waits and row.is_leased(now)
-    if row.state == "claimed" and is_leased:
+    # In doubt too: the earlier owner may have handed the run over in the middle of the write.
+    if is_leased and (row.state == "claimed" or is_own_run):
         left_s = row.lease_until - now if is_own_run else 0.0
         return Claimed(ClaimState.BUSY, left_s=left_s)
     # After `key_ttl_s` the service has forgotten the key, and would take a second request for a new act.
