@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import sys
 import threading
 from contextlib import asynccontextmanager
 from time import monotonic
@@ -448,6 +449,23 @@ def test_a_run_that_kills_its_workers_is_poisoned(place, client):
     run = asyncio.run(take())
     assert run.status == "failed"
     assert "poisoned" in run.reason
+
+
+def test_a_process_without_the_dispatcher_of_the_workers_submits_runs(
+    place, client, monkeypatch
+):
+    with monkeypatch.context() as patched:
+        patched.setitem(sys.modules, "procrastinate", None)
+        with hr.SyncRuntime(store=opener(place)()) as elsewhere:
+            elsewhere.submit("Go.", run_id="r")
+            elsewhere.store.close()
+
+    async def carry_out():
+        async with working(place, [], "Done."):
+            return await result(client, "r")
+
+    assert waiting(client) == 1
+    assert asyncio.run(carry_out()).text == "Done."
 
 
 def test_a_worker_that_is_told_to_end_hands_its_run_over(place, client):

@@ -118,7 +118,9 @@ _prepared: WeakSet[Any] = WeakSet()
 def _prepare(store: object) -> None:
     """Have the tables made of the dispatcher that a store's segments go to."""
     if store not in _prepared:
-        open_dispatcher(store).close()
+        # a process that lacks the store's dispatcher leaves its tables to those that have it
+        with suppress(ConfigError):
+            open_dispatcher(store).close()
         _prepared.add(store)
 
 
