@@ -137,8 +137,11 @@ def test_a_run_that_waits_for_a_worker_says_so(deployed):
     assert "its process left it" not in shown
     assert made.json("runs", "show", "r1")["queue"] == "mail"
     with SqliteStore(made.place.removeprefix("sqlite:")) as store:
-        store.note_segment("r1", "this worker has no tool pay").result(10)
-    assert "note:    this worker has no tool pay" in made("runs", "show", "r1").stdout
+        store.note_segment("r1", "the worker that took it has no tool pay").result(10)
+    assert (
+        "note:    the worker that took it has no tool pay"
+        in made("runs", "show", "r1").stdout
+    )
 
 
 def test_who_answers_for_a_run_of_workers_is_not_told_to_resume_it(deployed):

@@ -167,7 +167,7 @@ def test_a_run_without_a_model_waits_for_a_worker_that_has_one(place, client):
             while not note():
                 await asyncio.sleep(0.02)
         assert note() == (
-            "run 'r1' names no model and this worker has none: "
+            "run 'r1' names no model and the worker that took it has none: "
             "start it with --model, or submit with --model"
         )
         async with working(place, Shop().tools(), "Done."):

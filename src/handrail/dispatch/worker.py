@@ -228,7 +228,9 @@ class Worker:
             return "nothing to do"
         if monotonic() > running.sure_until:
             running.lost.set()
-            raise HandBack("this worker was frozen, or cut off from its store")
+            raise HandBack(
+                "the worker that took it was frozen, or cut off from its store"
+            )
         record = taken.stored.record
         if taken.submission.deaths > MOST_TAKEOVERS or record.status == "poisoned":
             return await self._poison(record, segment)
@@ -289,7 +291,9 @@ class Worker:
         except (Fenced, RunUnderWay) as error:
             raise HandBack(str(error)) from error
         except (SetupError, JournalMismatch) as error:
-            raise HandBack(f"this worker cannot carry it out: {error}") from error
+            raise HandBack(
+                f"the worker that took it cannot carry it out: {error}"
+            ) from error
         finally:
             cancelling.cancel()
             losing.cancel()
@@ -335,7 +339,7 @@ class Worker:
             if not isinstance(self._runtime.tools.resolve(name), BaseTool)
         )
         if lacking:
-            raise HandBack(f"this worker has no tool {', '.join(lacking)}")
+            raise HandBack(f"the worker that took it has no tool {', '.join(lacking)}")
 
     def _check_model(self, record: RunRecord) -> None:
         """Hand a segment back if neither its run nor this worker names a model.
@@ -346,7 +350,7 @@ class Worker:
         asked = input_from_json(record.input)
         if self._model is None and not asked.model and not asked.workflow:
             raise HandBack(
-                f"run {record.run_id!r} names no model and this worker has none: "
+                f"run {record.run_id!r} names no model and the worker that took it has none: "
                 "start it with --model, or submit with --model"
             )
 
