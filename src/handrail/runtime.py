@@ -451,7 +451,7 @@ class Runtime:
         epoch: int | None = None,
         **options: Unpack[ResumeOptions],
     ) -> Run[Any]:
-        """Resume a run that was interrupted, waits for a person, or ended by its budget; in any process.
+        """Resume a run that was interrupted, failed, waits for a person, or ended by its budget; in any process.
 
         Nothing is repeated: finished turns and results come from the journal, writes from the ledger. A run that has
         answered returns its `Run` again; a cancelled run continues.

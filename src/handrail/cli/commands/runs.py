@@ -456,7 +456,7 @@ def resume(
     store: str,
     watch: Watch,
 ) -> int:
-    """Resume a run that was interrupted, waits for a person, or used up its budget; or every run that can.
+    """Resume a run that was interrupted, failed, waits for a person, or used up its budget; or every run that can.
 
     Completed calls are not repeated. The run keeps its model unless you name another, and its budget except for the
     limits given here; name its tools again. With `--all` the exit code is the highest one, and a run that cannot be
