@@ -16,8 +16,10 @@ from collections.abc import Callable, Generator
 from concurrent.futures import Future, InvalidStateError
 from functools import partial
 from threading import Event, RLock, local
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar
 from weakref import ref
+
+from handrail.logs import log_exception
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -83,6 +85,15 @@ class StoreFuture(Future[T]):
         """See `Future.cancelled`."""
         return self._state in _CANCELLED
 
+    def start(self) -> bool:
+        """Return whether the answer is still wanted; from now on nobody can cancel it."""
+        with self._condition:
+            if self._state == "PENDING":
+                self._state = "RUNNING"
+            if self._state == "RUNNING":
+                return True
+        return self.set_running_or_notify_cancel()
+
     def add_done_callback(self, fn: Callable[[Future[T]], Any]) -> None:
         """See `Future.add_done_callback`."""
         with self._condition:
@@ -103,15 +114,19 @@ class StoreFuture(Future[T]):
             self._state = "FINISHED"
             for waiter in self._present_waiters or ():
                 waiter.add_result(self)
-        if self._done_callbacks:
-            self._invoke_callbacks()  # type: ignore[attr-defined]
-            # whoever keeps the answer does not keep those who waited for it
-            self._done_callbacks = _NOBODY
+        # whoever keeps the answer does not keep those who waited for it
+        callbacks = self._done_callbacks
+        self._done_callbacks = _NOBODY
+        for callback in callbacks:
+            try:
+                callback(self)
+            except Exception as error:
+                log_exception("whoever waited for a store's answer raised", error)
 
     def result(self, timeout: float | None = None) -> T:
         """See `Future.result`."""
         if self._state == "FINISHED" and self._exception is None:
-            return cast(T, self._result)
+            return self._result  # type: ignore[return-value]  # `cast` is called
         self._wait_until_done(timeout)
         return super().result(0)
 
@@ -147,7 +162,7 @@ async def wait_for(answer: StoreAnswer[T]) -> T:
         return answer
     loop = asyncio.get_running_loop()
     waiter = loop.create_future()
-    answer.add_done_callback(partial(_post_wake, _mailbox_of(loop), waiter))
+    answer.add_done_callback(partial(_mailbox_of(loop).wake, waiter))
     try:
         await waiter
     except asyncio.CancelledError:
@@ -200,13 +215,14 @@ def run_steps_now(steps: Generator[StoreAnswer[Any], Any, T]) -> T:
 
 
 class Mailbox:
-    """The calls that wait for one loop, in the order in which they were posted."""
+    """What waits for one loop: calls, in the order in which they were posted, and futures whose wait is over."""
 
-    __slots__ = ("_calls", "_is_woken", "loop")
+    __slots__ = ("_calls", "_is_woken", "_waiters", "loop")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = ref(loop)
         self._calls: deque[tuple[Callable[..., Any], tuple[Any, ...]]] = deque()
+        self._waiters: deque[asyncio.Future[None]] = deque()
         self._is_woken = False
 
     def post(self, then: Callable[..., Any], *args: Any) -> None:
@@ -223,9 +239,26 @@ class Mailbox:
             self._is_woken = True
             loop.call_soon_threadsafe(self._read)
 
+    def wake(self, waiter: asyncio.Future[None], _: Future[Any]) -> None:
+        """Have the loop end a wait for an answer; from any thread. If the loop is closed, nobody waits any longer."""
+        self._waiters.append(waiter)
+        if not self._is_woken:
+            self._is_woken = True
+            loop = self.loop()
+            try:  # quicker than `suppress`
+                if loop is not None:
+                    loop.call_soon_threadsafe(self._read)
+            except RuntimeError:
+                pass
+
     def _read(self) -> None:
         # first: what comes from now on wakes the loop again, at worst for nothing
         self._is_woken = False
+        waiters = self._waiters
+        while waiters:
+            waiter = waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
         try:
             while self._calls:
                 then, args = self._calls.popleft()
@@ -254,15 +287,3 @@ def _mailbox_of(loop: asyncio.AbstractEventLoop) -> Mailbox:
     if box is None or box.loop() is not loop:
         box = _LOCAL.box = Mailbox(loop)
     return box
-
-
-def _post_wake(box: Mailbox, waiter: asyncio.Future[None], _: Future[Any]) -> None:
-    try:  # quicker than `suppress`
-        box.post(_wake, waiter)
-    except RuntimeError:
-        pass  # the loop is closed, and nobody waits any longer
-
-
-def _wake(waiter: asyncio.Future[None]) -> None:
-    if not waiter.done():
-        waiter.set_result(None)

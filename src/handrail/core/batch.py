@@ -165,7 +165,7 @@ class Batch:
         self._waits: dict[int, set[int]] = {}
         self._followers: dict[int, list[int]] = {}
         # those whose followers are still to be started
-        self._ended: deque[int] = deque()
+        self._ended: list[int] = []
         self.refused_circles: set[int] = set()
         self._closing = closing
         self._trust = settings.trust
@@ -678,7 +678,7 @@ class Batch:
                 follower = self.states[index]
                 if not self._waits[index] and follower.pending is not None:
                     self._begin(follower, follower.pending)
-            self._ended.popleft()
+            self._ended.pop(0)
 
 
 def refuse_cancelled(call: ToolCall) -> Failure:

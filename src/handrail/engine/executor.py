@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future as ThreadFuture
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -86,6 +85,7 @@ from handrail.workers.threads import ThreadTask
 
 # A store that answers later than this does not answer. Its own time limits are shorter, so they come first.
 STORE_S = 60.0
+INFINITY = float("inf")
 SHORTEST_POSTPONED_S = 5.0
 """A run keeps its worker during a shorter wait: a sweep could take as long to find the run again."""
 
@@ -95,6 +95,8 @@ class PendingEffect(Struct, eq=False):
 
     effect: Effect[Admitted]
     stop: Handle | None = None
+    silent_at: float = INFINITY
+    """When the store counts as silent that was asked for the answer, in monotonic seconds."""
 
     def cancel(self) -> None:
         """Stop the timer or the work that would answer it."""
@@ -142,12 +144,10 @@ class BatchExecutor:
         self.leases: dict[CallState, Lease] = {}
         self.asked_at: dict[CallState, float] = {}
         self.latest: dict[CallState, int] = {}
-        self.progress: deque[tuple[CallState, Progressed]] = deque()
+        self.progress: list[tuple[CallState, Progressed]] = []
         """Progress of tools that observers have not seen yet."""
         self.silence: Handle | None = None
-        """Rings when the store counts as silent."""
-        self.unanswered: deque[tuple[float, CallState, PendingEffect]] = deque()
-        """What the store was asked, perhaps answered by now, and when it counts as silent."""
+        """Rings when the store counts as silent. One timer for all that it was asked: most is answered at once."""
         self.beat: Handle | None = None
         self.when_over: Callable[[], Any] | None = None
         """Called once every call has its result; set by whoever has to wait for it."""
@@ -656,9 +656,8 @@ class BatchExecutor:
             )
         )
         if not answer.done():
-            self.unanswered.append((monotonic() + STORE_S, state, pending))
-            # one timer for all that is asked: most are answered at once
-            if len(self.unanswered) == 1:
+            pending.silent_at = monotonic() + STORE_S
+            if self.silence is None:
                 self.silence = self.scheduler.call_rarely(STORE_S, self.check_silence)
 
     def claim(self, state: CallState, effect: Claim) -> None:
@@ -756,16 +755,16 @@ class BatchExecutor:
 
         A claim that the store takes after all is left in doubt once its lease expires.
         """
-        while self.unanswered:
-            until, state, pending = self.unanswered[0]
-            left_s = until - monotonic()
-            if left_s > 0 and self.still_waiting(state, pending):
-                self.silence = self.scheduler.call_later(left_s, self.check_silence)
-                break
-            self.unanswered.popleft()
-            if self.stop_waiting(state, pending):
+        self.silence = None
+        now = monotonic()
+        for state, pending in list(self.waits.items()):
+            if pending.silent_at <= now and self.stop_waiting(state, pending):
                 error = StoreUnavailable(f"it did not answer within {STORE_S:g} s")
                 self.throw_unavailable(state, pending.effect, error)
+        due = min((each.silent_at for each in self.waits.values()), default=INFINITY)
+        if due < INFINITY and self.silence is None:
+            left_s = max(0.0, due - monotonic())
+            self.silence = self.scheduler.call_later(left_s, self.check_silence)
 
     def renew_leases(self, store: LeaseStore) -> None:
         """Renew the leases of writes that are still under way."""
@@ -1031,7 +1030,7 @@ class BatchExecutor:
         # once the scheduler is left, this thread and a tool's may empty the queue at once
         with suppress(IndexError):
             while True:
-                state, event = self.progress.popleft()
+                state, event = self.progress.pop(0)
                 if self.batch.results[state.index] is None:
                     self.active.tell(event)
 

@@ -214,19 +214,22 @@ def hold_while(
     is_async: bool,
 ) -> partial[Any]:
     """Wrap the start of a tool so that a context variable holds a value while the tool runs."""
+    return partial(_hold_async if is_async else _hold, start, variable, value)
 
-    async def begin_async() -> Any:
-        variable.set(value)  # in the tool's own context, which ends with it
-        return await start()
 
-    def begin() -> Any:
-        token = variable.set(value)
-        try:
-            return start()
-        finally:
-            variable.reset(token)
+async def _hold_async(
+    start: Callable[[], Awaitable[Any]], variable: ContextVar[T | None], value: T
+) -> Any:
+    variable.set(value)  # in the tool's own context, which ends with it
+    return await start()
 
-    return partial(begin_async if is_async else begin)
+
+def _hold(start: Callable[[], Any], variable: ContextVar[T | None], value: T) -> Any:
+    token = variable.set(value)
+    try:
+        return start()
+    finally:
+        variable.reset(token)
 
 
 _STARTED_BY_A_CALL = re.compile(r"(.+)\.\d+\.\d+\.(?:\d+|[0-9a-f]{12}(?:\.\d+)?)")

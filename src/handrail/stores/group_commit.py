@@ -77,19 +77,14 @@ class _Queued(Struct, eq=False, gc=False):
     """A request, or a job that needs the connection for itself; and the future of its answer."""
 
     request: StoreRequest | Callable[[Any], Any]
-    answer: Future[Any]
-    is_final: bool = False
-
-    def start(self) -> bool:
-        """Return whether the answer is still wanted; from now on the caller cannot cancel it."""
-        return self.is_final or self.answer.set_running_or_notify_cancel()
+    answer: StoreFuture[Any]
 
 
 class _SharedRequest(Struct, eq=False, gc=False):
     """One request for all who want the same thing done: their arguments, and the answer to all of them."""
 
     arguments: list[Any]
-    answer: Future[Any]
+    answer: StoreFuture[Any]
 
 
 class _LaterJob(Struct, eq=False):
@@ -113,6 +108,8 @@ class Writer:
         self._later: _LaterJob | None = None
         self._held_until: float | None = None
         """When the queue is to be carried out where nothing in it is urgent; None is at once."""
+        self._held_for_s = 0.0
+        """For how long the request may be delayed that has set that time."""
         self._is_open = True
         self._lock = Lock()
         self._change = Condition(self._lock)
@@ -141,9 +138,9 @@ class Writer:
         """
         if self._forks != _forks:
             raise _forked()
-        answer: Future[Any] = StoreFuture(is_running=is_final)
+        answer: StoreFuture[Any] = StoreFuture(is_running=is_final)
         with self._lock:
-            self._enqueue(_Queued(request, answer, is_final), within_s)
+            self._enqueue(_Queued(request, answer), within_s)
         return answer
 
     def submit_shared(
@@ -168,18 +165,11 @@ class Writer:
         with self._lock:
             shared = self._shared.get(operation)
             if shared is None:
-                answer: Future[Any] = StoreFuture(is_running=True)
-                shared = _SharedRequest([], answer)
-                self._enqueue(
-                    _Queued(
-                        GroupOperation(operation, shared.arguments),
-                        answer,
-                        is_final=True,
-                    ),
-                    within_s,
-                )
+                shared = _SharedRequest([], StoreFuture(is_running=True))
+                request = GroupOperation(operation, shared.arguments)
+                self._enqueue(_Queued(request, shared.answer), within_s)
                 self._shared[operation] = shared
-            else:
+            elif within_s < self._held_for_s:
                 self._hurry(within_s)
             shared.arguments.extend(arguments)
         return shared.answer
@@ -207,8 +197,9 @@ class Writer:
         self._queue.append(queued)
         if len(self._queue) == 1:
             self._held_until = monotonic() + within_s if within_s else None
+            self._held_for_s = within_s
             self._change.notify()
-        elif self._held_until is not None:
+        elif within_s < self._held_for_s:
             self._hurry(within_s)
 
     def _hurry(self, within_s: float) -> None:
@@ -218,9 +209,11 @@ class Writer:
             return
         if not within_s:
             self._held_until = None
+            self._held_for_s = 0.0
             self._change.notify()
         elif (sooner := monotonic() + within_s) < until:
             self._held_until = sooner
+            self._held_for_s = within_s
             self._change.notify()
 
     def close(self) -> bool:
@@ -251,7 +244,7 @@ class Writer:
     def _give_up(self) -> None:
         """Refuse what is queued, since the database does not answer."""
         with self._lock:
-            left = [each for each in self._queue if each.start()]
+            left = [each for each in self._queue if each.answer.start()]
             self._queue.clear()
         log.warning(
             "%s was closed though its database had not answered for %g s: %d requests were not carried out, and "
@@ -277,15 +270,21 @@ class Writer:
             start: float | Exception | None = None
             if not callable(first.request) and not self._foresees:
                 start = _begin(self._connection)
-            group = [each for each in self._take_group() if each.start()]
-            requests = [each for each in group if not callable(each.request)]
+            requests: list[_Queued] = []
+            jobs: list[tuple[Callable[[Any], Any], Future[Any]]] = []
+            for each in self._take_group():
+                if not each.answer.start():
+                    continue
+                if callable(each.request):
+                    jobs.append((each.request, each.answer))
+                else:
+                    requests.append(each)
             if requests:
                 _run_group(self._connection, requests, start)
             elif start is not None:
                 self._connection.rollback()  # every caller has cancelled
-            for each in group:
-                if callable(each.request):
-                    run_job(self._connection, each.request, each.answer)
+            for job, answer in jobs:
+                run_job(self._connection, job, answer)
         self._connection.close()
 
     def _wait_for_first(self) -> _Queued | None:
@@ -322,6 +321,7 @@ class Writer:
         with self._lock:
             self._shared.clear()  # later shared requests belong to the next group
             self._held_until = None
+            self._held_for_s = 0.0
             count = min(len(self._queue), MAX_GROUP_REQUESTS)
             return [self._queue.popleft() for _ in range(count)]
 
