@@ -4,7 +4,7 @@ import os
 import re
 import signal
 from concurrent.futures import ThreadPoolExecutor
-from threading import Timer
+from contextlib import contextmanager
 
 import pytest
 from msgspec.json import encode
@@ -140,6 +140,23 @@ def test_many_processes_may_make_the_tables_at_once(dsn):
             "SELECT version FROM handrail.schema_version ORDER BY version"
         ).fetchall()
     assert made == [(n + 1,) for n in range(VERSION)]
+
+
+def test_whoever_opens_a_store_waits_longer_for_its_tables_than_for_a_lock(
+    dsn, monkeypatch
+):
+    short = postgres._SQL["settings"].replace("3500ms", "50ms")
+    monkeypatch.setitem(postgres._SQL, "settings", short)
+    waiting = (
+        "SELECT 1 FROM pg_stat_activity WHERE query LIKE '%advisory%' AND wait_event_type = 'Lock' "
+        "AND query_start < clock_timestamp() - interval '0.2 s'"
+    )
+    with psycopg.connect(dsn) as migrating, ThreadPoolExecutor(1) as pool:
+        migrating.execute("SELECT pg_advisory_xact_lock(%s)", (postgres._LOCK,))
+        opening = pool.submit(PostgresStore, dsn)
+        until(lambda: opening.done() or changed(dsn, waiting) == 1)
+        migrating.rollback()
+        opening.result(30).close()
 
 
 def test_an_entry_of_a_run_writes_no_index(dsn):
@@ -434,26 +451,66 @@ def test_a_process_that_was_frozen_between_two_messages_is_sent_away_by_who_wait
         assert claimed(frozen, key="refund:882").state is ClaimState.FRESH
 
 
-@pytest.mark.parametrize(("held_s", "is_answered"), [(0.45, True), (60.0, False)])
-def test_a_lock_is_waited_for_three_times(dsn, held_s, is_answered):
+def test_another_program_of_our_role_and_name_is_not_taken_for_a_frozen_process(
+    dsn, monkeypatch
+):
+    monkeypatch.setattr(postgres, "FROZEN_S", 0.05)
+    ours = psycopg.conninfo.make_conninfo(dsn, application_name="shop")
+    with PostgresStore(ours) as store, psycopg.connect(ours) as shop:
+        emptied(dsn)
+        claimed(store)
+        store.use_connection(
+            lambda base: base._db.execute("SET lock_timeout = '200ms'")
+        )
+        shop.execute("CREATE TEMPORARY TABLE orders(number bigint)")
+        with shop.cursor().copy("COPY orders FROM STDIN") as orders:
+            orders.write_row((1,))
+            with writes_held_for_two_waits(dsn, store):
+                assert claimed(store).state is ClaimState.BUSY
+        assert shop.execute("SELECT number FROM orders").fetchall() == [(1,)]
+
+
+@contextmanager
+def writes_held_for_two_waits(dsn, store):
+    """Hold all writes until the store has waited for them twice."""
+    connection = store._writer._connection
+    with psycopg.connect(dsn) as other, ThreadPoolExecutor(1) as pool:
+        other.execute("SELECT * FROM handrail.effects FOR UPDATE")
+
+        def release():
+            try:
+                until(lambda: connection._waits == 1)
+                until(lambda: connection._waits == 2)
+            finally:
+                other.rollback()
+
+        releasing = pool.submit(release)
+        yield
+        releasing.result()
+
+
+def test_a_lock_is_waited_for_three_times_by_each_group_and_each_job(dsn):
+    def touch(database):
+        return database.run("UPDATE effects SET updated = updated RETURNING 1")
+
     with PostgresStore(dsn) as store, psycopg.connect(dsn) as other:
         emptied(dsn)
         claimed(store)
         store.use_connection(
             lambda base: base._db.execute("SET lock_timeout = '200ms'")
         )
-        other.execute("SELECT * FROM handrail.effects FOR UPDATE")
-        release = Timer(held_s, other.rollback)
-        release.start()
-        try:
-            if is_answered:
+        for _ in range(2):
+            with writes_held_for_two_waits(dsn, store):
                 assert claimed(store).state is ClaimState.BUSY
-            else:
-                with pytest.raises(StoreUnavailable, match="nothing was recorded"):
-                    claimed(store)
-        finally:
-            release.cancel()
-            other.rollback()
+        for _ in range(2):
+            with writes_held_for_two_waits(dsn, store):
+                assert store.use_connection(touch) == [(1,)]
+        other.execute("SELECT * FROM handrail.effects FOR UPDATE")
+        with pytest.raises(StoreUnavailable, match="nothing was recorded"):
+            claimed(store)
+        with pytest.raises(StoreUnavailable, match="lock timeout"):
+            store.use_connection(touch)
+        other.rollback()
         assert claimed(store, key="refund:882").state is ClaimState.FRESH
 
 

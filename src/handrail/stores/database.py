@@ -141,6 +141,10 @@ class Connection(Database, Transaction, Protocol):
 
     holds_rows: str
 
+    def forget_waits(self) -> None:
+        """Forget how long others were waited for: a group or a job begins, and is to wait as long as any other."""
+        ...
+
     def foresee(self) -> Transaction | None:
         """Return a transaction on what the database is expected to hold, which only its commit asks; None where none.
 

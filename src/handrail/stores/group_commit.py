@@ -59,6 +59,9 @@ share a commit."""
 # A decision is made again when another process was quicker; each time somebody has got on, so this is never reached.
 MAX_DECISIONS = 100
 
+MAX_JOB_RUNS = 3
+"""How often a job is run before its caller is told why it was not carried out: as often as a lock is waited for."""
+
 
 _forks = 0
 """How many forks led to this process. A thread that was started before the last of them does not run here."""
@@ -376,6 +379,7 @@ def _commit_group(
     Args:
         start: The time of a transaction that is open already, or the error of opening it.
     """
+    connection.forget_waits()
     if start is None:
         answers = _commit_foreseen(connection, requests)
         if answers is not None:
@@ -477,15 +481,21 @@ def run_job(
     connection: Connection, job: Callable[[Any], Any], answer: Future[Any]
 ) -> None:
     """Run a job on a connection and answer it."""
+    connection.forget_waits()
     try:
-        try:
-            result = job(connection)
-        except RetryGroup:  # on a new connection; a job may be run again
-            result = job(connection)
+        result = _run_until_decided(connection, job)
     except Exception as error:
         answer.set_exception(error_for_caller(error))
     else:
         answer.set_result(result)
+
+
+def _run_until_decided(connection: Connection, job: Callable[[Any], T]) -> T:
+    """Run a job, once more on each new connection, and after each wait for a lock."""
+    for _ in range(MAX_JOB_RUNS - 1):
+        with suppress(RetryGroup):
+            return job(connection)
+    return job(connection)
 
 
 def error_for_caller(error: Exception) -> StoreUnavailable:

@@ -66,7 +66,7 @@ RECONNECT_S = 10.0
 FROZEN_S = 3.0
 """How long a process may leave the server in the middle of a pipeline; as long as a transaction may be idle."""
 MAX_WAITS = 3
-"""How often a group waits for a lock, 3.5 s each time, before it is refused: as long as SQLite's in all."""
+"""How often a group or a job waits for a lock, 3.5 s each time, before it is refused: as long as SQLite's in all."""
 _QUICKER = (errors.DeadlockDetected, errors.SerializationFailure)
 """What the server says when another process was quicker: nothing was committed."""
 
@@ -149,7 +149,7 @@ class PostgresConnection:
         """Of the last group that this connection has counted."""
         self._delayed: list[tuple[str, Sequence[Any]]] = []
         self._waits = 0
-        """How often the present group has waited for a lock in vain."""
+        """How often the present group or job has waited for a lock in vain."""
         self._types: dict[tuple[str, str], str] = {}
         self._db = self._connect()
         if settings:
@@ -165,6 +165,10 @@ class PostgresConnection:
         except ConfigError:
             self._db.close()
             raise
+
+    def forget_waits(self) -> None:
+        """See `database.Connection.forget_waits`."""
+        self._waits = 0
 
     def begin(self) -> float:
         """See `database.Connection.begin`."""
@@ -213,7 +217,6 @@ class PostgresConnection:
                 self._db.execute("COMMIT")
         except RetryGroup as error:
             self._raise_unless_committed(error)
-        self._waits = 0
 
     def foresee(self) -> ForeseenGroup:
         """See `database.Connection.foresee`."""
@@ -231,7 +234,6 @@ class PostgresConnection:
         except RetryGroup as error:
             self._raise_unless_committed(error)
             return None
-        self._waits = 0
         self._recollection.note_clock(answer[0])
         return GroupAnswer(*answer)
 
@@ -432,6 +434,7 @@ class PostgresConnection:
     def _migrate(self, create: bool) -> None:
         """Make the tables where there are none, one process after the other."""
         with self._db.transaction():
+            self._db.execute(_SQL["patiently"])
             self._db.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
             [table] = self._db.execute(_SQL["version"]).fetchone() or [None]
             version = 0

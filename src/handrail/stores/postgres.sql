@@ -9,12 +9,18 @@ SELECT set_config('search_path', 'handrail', false), set_config('lock_timeout', 
   set_config('enable_seqscan', 'off', false), set_config('enable_hashjoin', 'off', false),
   set_config('enable_mergejoin', 'off', false)
 
--- end_frozen: Of a process of ours that is in the middle of a pipeline for so many seconds, the transaction is ended.
+-- end_frozen: Of a process of ours that is in the middle of a pipeline for so many seconds, the transaction is ended. It holds
+-- a table of ours: other programs may have our role and our name, and be in a COPY, which looks alike.
 WITH frozen AS MATERIALIZED (
-  SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND usename = current_user
-    AND application_name = current_setting('application_name') AND state = 'active' AND wait_event = 'ClientRead'
-    AND query_start < clock_timestamp() - make_interval(secs => %s))
+  SELECT a.pid FROM pg_stat_activity AS a WHERE a.datname = current_database() AND a.usename = current_user
+    AND a.application_name = current_setting('application_name') AND a.state = 'active' AND a.wait_event = 'ClientRead'
+    AND a.query_start < clock_timestamp() - make_interval(secs => %s)
+    AND EXISTS (SELECT 1 FROM pg_locks AS l JOIN pg_class AS c ON c.oid = l.relation
+      WHERE l.pid = a.pid AND c.relnamespace = 'handrail'::regnamespace))
 SELECT count(*) FROM frozen WHERE pg_terminate_backend(pid)
+
+-- patiently: Whoever opens the store while another process makes its tables or brings them forward waits for that.
+SELECT set_config('lock_timeout', '10s', true)
 
 -- version: The version of the tables, null where there are none.
 SELECT to_regclass('handrail.schema_version')

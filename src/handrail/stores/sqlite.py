@@ -136,6 +136,9 @@ class SqliteConnection:
         beside = (file.with_name(f"{file.name}{end}") for end in ("", "-wal", "-shm"))
         self._identities = [(str(each), _identity(each)) for each in beside]
 
+    def forget_waits(self) -> None:
+        """See `database.Connection.forget_waits`: each statement counts its own."""
+
     def begin(self) -> float:
         """See `database.Connection.begin`."""
         with self._translate_errors():
