@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import hmac
 import json
+from concurrent.futures import Future
 
 import pytest
 from hypothesis import given
@@ -497,6 +498,28 @@ def test_what_a_failing_log_did_not_take_is_offered_once_more_at_the_latest_when
     log.full = False
     trail(RunEnded("r", "done", ""))
     assert log.told[2:] == ["RunStarted", "RunEnded", "RunEnded"]
+
+
+def test_what_one_answer_for_many_says_too_early_is_offered_once_more():
+    told = []
+
+    class Log:
+        answer = Future()
+
+        def append_audit(self, notices):
+            told.append([each.event for each in notices])
+            if len(told) == 2:  # in the writer's thread, before this answer is returned
+                self.answer.set_exception(StoreUnavailable("its disk is full"))
+            return self.answer if len(told) < 3 else None
+
+        def log(self, **_):
+            return []
+
+    trail = AuditObserver(Log(), "r", Redactor())
+    trail(RunStarted("r", "m"))
+    trail(RunStarted("r", "n"))
+    trail(RunEnded("r", "done", ""))
+    assert told[2:] == [["RunStarted", "RunStarted"], ["RunEnded"]]
 
 
 def test_records_of_harmless_reads_alone_may_wait():

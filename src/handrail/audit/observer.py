@@ -8,10 +8,11 @@ Rule 3: the store may delay only records of harmless reads.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
-from typing import cast
+from typing import TypeVar, cast
 
 from msgspec.json import decode
 
@@ -26,6 +27,8 @@ from handrail.futures import StoreAnswer
 from handrail.messages import Turn
 from handrail.ports import AuditStore
 from handrail.records import AuditEntry, UnwrittenEntry
+
+E = TypeVar("E")
 
 _MOST_UNTAKEN = 1000
 """How many records of one run wait to be offered again after the audit log has failed; the oldest are dropped."""
@@ -66,7 +69,7 @@ class AuditObserver:
         """Whether one of them is about anything but a harmless read."""
         self._answer: Future[None] | None = None
         """The store's answer to the newest records, where it comes later."""
-        self._offered: list[AuditEntry | UnwrittenEntry] = []
+        self._offered: deque[AuditEntry | UnwrittenEntry] = deque()
         """The records that `_answer` confirms."""
         self._untaken: deque[AuditEntry] = deque(maxlen=_MOST_UNTAKEN)
 
@@ -145,9 +148,8 @@ class AuditObserver:
     def flush(self) -> StoreAnswer[None]:
         """Offer the records again that the log did not take; return its answer to all records so far."""
         try:
-            if self._untaken:
-                entries = list(self._untaken)
-                self._untaken.clear()
+            entries = list(_drained(self._untaken))
+            if entries:
                 self._append(entries)
         finally:
             self._send()
@@ -189,9 +191,12 @@ class AuditObserver:
             return
         if answer is self._answer:  # a store may answer many at once
             self._offered.extend(entries)
+            # its callback may have run before it was known to be the answer to these too
+            if answer.done():
+                _on_answer(self._run_id, self._offered, self._untaken, answer)
             return
         self._answer = answer
-        self._offered = list(entries)
+        self._offered = deque(entries)
         # Not a bound method: the future, which this object refers to, would refer back to it.
         answer.add_done_callback(
             partial(_on_answer, self._run_id, self._offered, self._untaken)
@@ -234,14 +239,21 @@ def _log(error: Exception) -> None:
     logs.log_exception("what a run did could not be recorded; it goes on", error)
 
 
+def _drained(entries: deque[E]) -> Iterator[E]:
+    """Take all entries out; another thread may add to them, or take some out, meanwhile."""
+    with suppress(IndexError):
+        while True:
+            yield entries.popleft()
+
+
 def _on_answer(
     run_id: str,
-    offered: list[AuditEntry | UnwrittenEntry],
+    offered: deque[AuditEntry | UnwrittenEntry],
     untaken: deque[AuditEntry],
     answer: Future[None],
 ) -> None:
     if (error := answer.exception()) is not None:
-        untaken.extend(map(_written, offered))
+        untaken.extend(map(_written, _drained(offered)))
         logs.log_exception(
             f"an audit record of run {run_id} could not be written", error
         )
