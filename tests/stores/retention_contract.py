@@ -175,13 +175,22 @@ class RetentionContract:
         assert now(store.load_result("nobody", lone)) is None
 
     def test_a_dry_run_counts_what_would_go_and_deletes_nothing(self, store):
+        now(store.append_audit([AuditEntry("", "X", {})]))
+        group = chain.group_records("gone", [("X", "{}"), ("Y", "{}")])
+        now(store.append_audit([group]))
+        let_it_be_old(store)
         begin(store, "old")
         begin(store, "waits", "waiting")
-        now(store.save_result("old", "long"))
-        now(store.append_audit([AuditEntry("", "X", {})]))
+        begin(store, "fork", forked_from="old", forked_at=1)
+        now(store.save_result("fork", "long"))
         write(store, "order:7", "old")
+        for number in range(2):
+            write(store, f"mail:{number}", "fork", "failed")
         question = ApprovalRequest("q", "lone", "c", "refund", "d", {}, "high", "large")
         now(store.ask(question, within_s=-1.0))
+        said = kept(store, dry_run=True)
+        assert names(store) == ["fork", "old", "waits"]
+        assert kept(store) == said
         said = kept(store, dry_run=True)
         assert names(store) == ["old", "waits"]
         assert kept(store) == said
@@ -292,6 +301,28 @@ class RetentionContract:
         sweep._in_transaction(lambda: sweep._delete_whole_runs(numbers, sweep._now))
         sweep._connection.close()
         assert names(store) == ["old"]
+
+    @pytest.mark.parametrize(
+        "what", [Retention(results_s=0.001), Retention(writes_s=0.001)]
+    )
+    def test_a_run_that_is_resumed_between_two_transactions_keeps_what_it_has(
+        self, store, what
+    ):
+        for run_id in ("old", "resumed"):
+            begin(store, run_id)
+            text = "x" * retention.MAX_PIECE_BYTES
+            handle = now(store.save_result(run_id, text))
+            for number in range(25):  # as many as the first transaction deletes
+                write(store, f"{run_id}:{number}", run_id)
+        let_it_be_old(store)
+
+        def resume(_):
+            now(store.begin_run(RunRecord("resumed", {"messages": []})))
+
+        retention.keep(store, what, rest=resume)
+        writes = now(store.list_writes(run_id="resumed"))
+        assert len(writes) == 26
+        assert now(store.load_result("resumed", handle)) == text
 
     def test_a_store_is_kept_again_and_again_until_it_is_told_to_stop(self, store):
         stop, passes = Event(), []

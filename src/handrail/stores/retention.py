@@ -58,6 +58,7 @@ _WALK_ROWS = 5000
 _ENDED = "status IN ('done', 'failed', 'cancelled')"
 _FORKS = "AND forked_from <> ''"  # as the index says it
 _SETTLED = "state IN ('done', 'failed')"
+_OF_LIVE_RUN = f"EXISTS (SELECT 1 FROM runs WHERE runs.run_id = {{table}}.run_id AND NOT runs.{_ENDED})"
 _UNITS_S = {"d": DAY_S, "h": 3600.0, "m": 60.0, "s": 1.0}
 _AGE = re.compile(r"([1-9]\d{0,8})([dhms])")
 
@@ -281,10 +282,11 @@ class _Sweep:
         runs_s = self._retention.runs_s
         audit_s = self._retention.audit_s
         self.delete_results()
+        # before the runs, so that a dry run and a real one find the same forks and failed writes
+        self.delete_writes()
         if runs_s is not None:
             self.delete_runs(runs_s)
             self.delete_lone_questions(runs_s)
-        self.delete_writes()
         if audit_s is not None:
             self.shorten_log(audit_s)
 
@@ -340,13 +342,19 @@ class _Sweep:
             return
         marks = _marks(going)
         writes = self._connection.run(
-            "SELECT number, scope, key, fingerprint, run_id, state FROM effects "
+            "SELECT number, scope, key, fingerprint, run_id, state, updated FROM effects "
             f"WHERE run_id IN ({marks})",
             going,
         )
-        own = [row for row in writes if row[5] == "failed" or _is_own(row[2], row[4])]
+        # in a dry run, what is old was counted before: failed writes by `delete_writes`, results by `delete_results`
+        failed_since = before if self._dry_run else float("-inf")
+        own = [
+            row
+            for row in writes
+            if _is_own(row[2], row[4])
+            or (row[5] == "failed" and row[6] >= failed_since)
+        ]
         self._delete_write_rows(own)
-        # those that are old were counted before
         newer = f" AND NOT {self._old_results}" if self._dry_run else ""
         self._delete("kept", f"run_id IN ({marks}){newer}", going)
         for table in ("steps", "approvals", "runs"):
@@ -440,7 +448,8 @@ class _Sweep:
         for piece in self._pieces(rows, weight=lambda row: 1 + row[2] / bytes_a_row):
             marks = ", ".join(["(?, ?)"] * len(piece))
             names = [part for row in piece for part in row[:2]]
-            among = f"(run_id, handle) IN (VALUES {marks}){condition}"
+            live = _OF_LIVE_RUN.format(table="kept")
+            among = f"(run_id, handle) IN (VALUES {marks}){condition} AND NOT {live}"
             self._in_transaction(partial(self._delete, "kept", among, names))
 
     # ------------------------------------------------------------------ writes
@@ -494,7 +503,8 @@ class _Sweep:
         settled = f"number IN ({_marks(numbers)}) AND {_SETTLED}"
         given: list[Any] = list(numbers)
         if newest != float("inf"):
-            settled += " AND updated < ?"
+            live = _OF_LIVE_RUN.format(table="effects")
+            settled += f" AND updated < ? AND (state = 'failed' OR NOT {live})"
             given.append(newest)
         if self._held:
             settled = (
@@ -536,12 +546,12 @@ class _Sweep:
             (last, SHORTENED),
         ):
             return  # the record of this deletion would only replace that of the last one
-        [[first]] = self._connection.run("SELECT min(seq) FROM audit")
         if self._dry_run:
-            self.deleted.audit = last - first + 1
+            self._delete("audit", "seq <= ?", (last,))
             return
         if last > self._said_to_be_gone():
             self._record_shortening(last)
+        [[first]] = self._connection.run("SELECT min(seq) FROM audit")
         while first <= last:
             until = min(first + self._piece_rows - 1, last)
             self._in_transaction(partial(self._delete, "audit", "seq <= ?", (until,)))
