@@ -9,8 +9,8 @@ import signal
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from threading import Event, Thread
@@ -33,6 +33,7 @@ from handrail.records import (
 )
 from handrail.stores import group_commit, maintenance, sql_runs
 from handrail.stores.durable import ResultQuota
+from handrail.stores.sqlite import SqliteStore
 from tests.stores.approval_contract import A_QUESTION, ApprovedClaimContract
 from tests.stores.contract import A_REFUND, LONG_S, OVER_S, StoreContract, closed, now
 from tests.stores.retention_contract import RetentionContract
@@ -524,6 +525,44 @@ class DurableContract(
             else verify(records, keys=[new])[1].seq == 1
         )
         closed(stale)
+
+    def test_a_copy_into_a_store_that_others_add_to_leaves_one_chain(
+        self, store, tmp_path, monkeypatch
+    ):
+        continue_log = maintenance._continue_log
+        adding = []
+
+        def continue_beside_another(*given):
+            continues = continue_log(*given)
+            if not adding:
+                own = AuditEntry("own", "X", {})
+                adding.append(pool.submit(lambda: now(other.append_audit([own]))))
+                wait(adding, timeout=0.3)  # in a file it comes behind the copy
+            return continues
+
+        monkeypatch.setattr(maintenance, "_continue_log", continue_beside_another)
+        with (
+            ThreadPoolExecutor(1) as pool,
+            SqliteStore(tmp_path / "source.db") as source,
+            closing(self.again()) as other,
+        ):
+            for number in range(3):
+                now(source.append_audit([AuditEntry("r", "X", {"n": number})]))
+            maintenance.copy_store(source, store)
+            adding[0].result(PATIENCE_S)
+        records = now(store.log())
+        assert "own" in {record.run_id for record in records}
+        assert verify(records) == (len(records), None)
+
+    def test_a_copy_takes_no_run_back_from_who_has_taken_it_over(self, store, tmp_path):
+        with SqliteStore(tmp_path / "source.db") as source:
+            now(source.begin_run(RunRecord("r", {"messages": []})))
+            maintenance.copy_store(source, store)
+            taken = now(store.begin_run(RunRecord("r", {"messages": []}))).record
+            step = JournalStep("1.m", "model", {})
+            now(source.append_entry(JournalEntry("r", 1, [step], "running")))
+            maintenance.copy_store(source, store)
+        assert now(store.load_run("r")).record.epoch == taken.epoch == 2
 
     @pytest.mark.parametrize(
         ("before", "after"), [(b"one", b"two"), (b"one", b""), (b"", b"two")]

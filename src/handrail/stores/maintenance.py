@@ -17,7 +17,7 @@ from msgspec import Struct
 from handrail.audit.chain import count_in
 from handrail.errors import ConfigError
 from handrail.process_identity import has_died_here
-from handrail.stores.database import Database
+from handrail.stores.database import Connection, Database
 from handrail.stores.durable import DurableStore
 from handrail.stores.sql_runs import DurableRuns
 
@@ -53,7 +53,10 @@ class _Table(Struct, frozen=True):
 
 # Locks and workers are not copied: they belong to processes that use the old store.
 _TABLES = (
-    _Table("runs", ("run_id",), newer="excluded.epoch > {0}.epoch OR excluded.updated > {0}.updated"),
+    _Table(
+        "runs", ("run_id",),
+        newer="excluded.epoch > {0}.epoch OR excluded.epoch = {0}.epoch AND excluded.updated > {0}.updated",
+    ),
     _Table("steps", ("run_id", "step_key")),
     _Table(
         "effects", ("scope", "key"),
@@ -144,7 +147,9 @@ def _copy_table(
         for column in source.use_connection(partial(_columns, table.name))
         if column != "number"
     ]
-    insert = _insert_statement(table, columns)
+    add = partial(_add, _insert_statement(table, columns))
+    if table.name == "audit":
+        add = partial(_add_records, columns)
     names = ", ".join(columns)
     key = ", ".join(table.key)
     first_page = (
@@ -157,10 +162,7 @@ def _copy_table(
     count = 0
     rows = source.use_connection(partial(_run, first_page, ()))
     while rows:
-        records = []
-        if table.name == "audit":
-            records = [dict(zip(columns, row, strict=True)) for row in rows]
-        if not target.use_connection(partial(_add, insert, rows, records)):
+        if not target.use_connection(partial(add, rows)):
             return None
         count += len(rows)
         last = [rows[-1][columns.index(column)] for column in table.key]
@@ -194,21 +196,45 @@ def _run(
     return database.run(statement, given)
 
 
-def _add(
-    statement: str,
-    rows: Sequence[Sequence[Any]],
-    records: Sequence[Mapping[str, Any]],
-    database: Database,
-) -> bool:
-    if records and not _continue_log(records, database):
-        return False
+def _add(statement: str, rows: Sequence[Sequence[Any]], database: Database) -> bool:
     database.add(statement, rows)
     return True
 
 
-def _continue_log(records: Sequence[Mapping[str, Any]], database: Database) -> bool:
+def _add_records(
+    columns: Sequence[str], rows: Sequence[Sequence[Any]], connection: Connection
+) -> bool:
+    """Add records to the log where they follow its end, in the transaction that has looked; return whether they do.
+
+    Raises:
+        RetryGroup: Somebody else has added to the log meanwhile.
+    """
+    records = [dict(zip(columns, row, strict=True)) for row in rows]
+    connection.begin()
+    try:
+        end = connection.run("SELECT max(seq) FROM audit")[0][0] or 0
+        if not _continue_log(records, end, connection):
+            return False
+        new = [
+            row
+            for row, record in zip(rows, records, strict=True)
+            if record["seq"] > end
+        ]
+        insert = (
+            f"INSERT INTO audit({', '.join(columns)}) VALUES (?)\n"
+            "ON CONFLICT(seq) DO NOTHING RETURNING 1"
+        )
+        connection.write_rows(insert, new, every=True)
+        connection.commit()
+    finally:
+        connection.rollback()
+    return True
+
+
+def _continue_log(
+    records: Sequence[Mapping[str, Any]], end: int, database: Database
+) -> bool:
     """Whether records of another log are the next ones of this log, or such as it has itself."""
-    end = database.run("SELECT max(seq) FROM audit")[0][0] or 0
     hashes = dict(
         database.run(
             "SELECT seq, hash FROM audit WHERE seq IN (?, ?)", (end, records[-1]["seq"])
