@@ -894,6 +894,20 @@ def test_no_record_stays_pending_under_a_key_that_is_replaced(dsn, taken_log):
     assert numbers_in(records) == [0, 1, 2, None, None, 3]
 
 
+def test_a_writer_whose_records_were_chained_under_the_old_key_goes_on_under_the_new_one(
+    dsn, taken_log
+):
+    store, other = taken_log
+    added(store, 1)  # pending
+    other.rollback()
+    key = b"the new key of the log"
+    store.replace_audit_key(key, by="anna").result(10)
+    other.execute("SELECT pg_advisory_xact_lock(%s, 1024)", (postgres._LOCK,))
+    added(store, 2)  # pending
+    other.rollback()
+    assert verify(store.log().result(10), keys=[key]) == (5, None)
+
+
 def test_who_has_another_key_is_refused_also_while_the_end_is_taken(dsn, taken_log):
     _, other = taken_log
     with PostgresStore(dsn) as stranger:

@@ -228,6 +228,9 @@ DELETE FROM audit_chained AS c USING gone WHERE c.writer = gone.writer
 WITH gone AS (DELETE FROM audit_chained WHERE at < ? RETURNING writer)
 DELETE FROM audit_writers AS w USING gone WHERE w.writer = gone.writer
 
+-- forget_all_writers: Nothing is pending, and the notes are sealed with a key that is replaced: all writers begin anew.
+WITH gone AS (DELETE FROM audit_chained) DELETE FROM audit_writers
+
 -- lazily: A commit that need not be on the disk when it returns: were it lost, all would be as before.
 SELECT set_config('synchronous_commit', 'off', true)
 

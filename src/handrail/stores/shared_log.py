@@ -312,7 +312,11 @@ class SharedLog(DurableRuns):
         database.run(_SQL["take_key"], (_LOCKS,))
         end = self._take_log(database, patient=True)
         # under a key that is not ours nothing is chained, and the key is not replaced
-        while end.has_pending and not self._find_key(database)[1]:
+        while not self._find_key(database)[1]:
+            if not end.has_pending:
+                self._pended = None
+                database.run(_SQL["forget_all_writers"])
+                return
             self._chain_pending(database, now, end)
             end = self._take_log(database)
 
