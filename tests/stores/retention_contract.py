@@ -282,6 +282,51 @@ class RetentionContract:
         assert chain.verify(records(store))[1] is None
         closed(other)
 
+    def test_two_keepers_that_shorten_the_log_at_once_name_all_keys_that_went(
+        self, store, monkeypatch
+    ):
+        keys = [b"the first of the keys", b"the second of the keys"]
+        store.audit_key = keys[0]
+        begin(store, "one")
+        now(store.replace_audit_key(keys[1], by="anna"))
+        for number in range(3):
+            begin(store, f"run-{number}")
+        other = self.again()
+        other.audit_key = keys[1]
+        said_to_be_gone = retention._Sweep._said_to_be_gone
+
+        def be_slow(sweep):
+            said = said_to_be_gone(sweep)
+            monkeypatch.undo()
+            with monkeypatch.context() as before:
+                before.setattr(retention._Sweep, "_last_record_before", lambda *_: 4)
+                assert kept(other).audit == 4
+            return said
+
+        monkeypatch.setattr(retention._Sweep, "_said_to_be_gone", be_slow)
+        assert kept(store).audit == 2
+        assert chain.verify(records(store), keys=keys) == (2, None)
+        closed(other)
+
+    def test_a_keeper_leaves_the_log_as_it_is_where_another_one_was_quicker(
+        self, store, monkeypatch
+    ):
+        for number in range(3):
+            begin(store, f"run-{number}")
+        other = self.again()
+        said_to_be_gone = retention._Sweep._said_to_be_gone
+
+        def be_slow(sweep):
+            said = said_to_be_gone(sweep)
+            monkeypatch.undo()
+            assert kept(other).audit == 3
+            return said
+
+        monkeypatch.setattr(retention._Sweep, "_said_to_be_gone", be_slow)
+        assert kept(store).audit == 0
+        assert chain.verify(records(store)) == (1, None)
+        closed(other)
+
     def test_a_run_that_is_taken_over_before_its_transaction_stays(self, store):
         begin(store, "old")
         begin(store, "older")

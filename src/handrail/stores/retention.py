@@ -53,6 +53,8 @@ SERVER_REST_FACTOR = 1.0
 """The same on a server, where nobody waits for these rows: a piece of 3 ms would be one run, since each of its
 statements costs a round trip."""
 
+_BEYOND_ALL = 2**62
+"""A number that no record has."""
 _PAGE_ROWS = 500
 _WALK_ROWS = 5000
 _ENDED = "status IN ('done', 'failed', 'cancelled')"
@@ -549,8 +551,8 @@ class _Sweep:
         if self._dry_run:
             self._delete("audit", "seq <= ?", (last,))
             return
-        if last > self._said_to_be_gone():
-            self._record_shortening(last)
+        if last > self._said_to_be_gone() and not self._record_shortening(last):
+            return
         [[first]] = self._connection.run("SELECT min(seq) FROM audit")
         while first <= last:
             until = min(first + self._piece_rows - 1, last)
@@ -588,7 +590,7 @@ class _Sweep:
 
     def _said_to_be_gone(self) -> int:
         """Return the number up to which the log says that it was shortened; some of that may still be there."""
-        rows = self._log_notes(SHORTENED, 2**62)
+        rows = self._log_notes(SHORTENED, _BEYOND_ALL)
         return max((int(body["through"]) for body in rows), default=0)
 
     def _log_notes(self, event: str, last: int) -> list[dict[str, Any]]:
@@ -599,17 +601,24 @@ class _Sweep:
         )
         return [decode(body) for (body,) in rows]
 
-    def _record_shortening(self, last: int) -> None:
-        [[hash]] = self._connection.run("SELECT hash FROM audit WHERE seq = ?", (last,))
+    def _record_shortening(self, last: int) -> bool:
+        """Say in the log that it is shortened; return whether it is still there: another keeper may be quicker."""
+        rows = self._connection.run("SELECT hash FROM audit WHERE seq = ?", (last,))
+        if not rows:
+            return False
+        [[hash]] = rows
         ended_keys = [
             str(body["key"])
             for body in self._log_notes(KEY_REPLACED, last)
             if "key" in body
         ]
-        for body in self._log_notes(SHORTENED, last):
+        # also those that another keeper has just named, behind what goes
+        for body in self._log_notes(SHORTENED, _BEYOND_ALL):
             ended_keys += body.get("keys", [])
         entry = shortening(last, hash, by=self._by, keys=sorted(set(ended_keys)))
         self._store.append_audit([entry]).result()
+        self._store.complete_log().result()  # so that another keeper sees it
+        return True
 
     # ------------------------------------------------------------------ transactions
 
