@@ -282,6 +282,26 @@ class RetentionContract:
         assert chain.verify(records(store))[1] is None
         closed(other)
 
+    def test_a_log_that_is_shortened_while_it_is_verified_is_in_order(self, store):
+        for number in range(9):
+            begin(store, f"run-{number}")
+        let_it_be_old(store)
+
+        def read_pages():
+            after = 0
+            while page := now(store.log(after=after, most=3)):
+                yield from page
+                after = page[-1].seq
+                retention.keep(store, ALL, rest=lambda _: None)
+
+        assert chain.verify_while_kept(read_pages)[:2] == (1, None)
+        begin(store, "later", "waiting")
+        store.use_connection(
+            lambda base: base.run("UPDATE audit SET body = '{}' WHERE seq = 11")
+        )
+        count, broken, last = chain.verify_while_kept(read_pages)
+        assert (count, broken.seq, last.seq) == (1, 11, 11)
+
     def test_two_keepers_that_shorten_the_log_at_once_name_all_keys_that_went(
         self, store, monkeypatch
     ):

@@ -25,7 +25,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -352,6 +352,38 @@ def verify(
             f"no record was hashed with the key {unused[0]}, so the log was cut off before it, or that is no key of it",
         )
     return count, None
+
+
+def verify_while_kept(
+    read: Callable[[], Iterable[AuditRecord]],
+    *,
+    keys: Sequence[bytes] = (),
+    checkpoint: tuple[int, str] | None = None,
+) -> tuple[int, Broken | None, AuditRecord | None]:
+    """Verify a log that may be shortened meanwhile; return what `verify` does, and the last record that was read.
+
+    Where records are missing that were deleted after the reading began, the log is read again.
+
+    Args:
+        read: Reads the log from its beginning, page by page.
+    """
+    begins = 0
+    while True:
+        last: list[AuditRecord] = []
+        records = _note_last(read(), last)
+        count, broken = verify(records, keys=keys, checkpoint=checkpoint)
+        earlier = begins
+        begins = 0 if broken is None else next((each.seq for each in read()), 0)
+        if broken is None or begins in (1, earlier) or begins < broken.seq:
+            return count, broken, last[0] if last else None
+
+
+def _note_last(
+    records: Iterable[AuditRecord], last: list[AuditRecord]
+) -> Iterator[AuditRecord]:
+    for record in records:
+        last[:] = [record]
+        yield record
 
 
 def _break_at(

@@ -53,9 +53,7 @@ def verify(call: ApiCall) -> Json:
     keys = []
     if isinstance(log, KeyedAuditStore) and log.audit_key:
         keys = [log.audit_key]
-    newest: list[AuditRecord] = []
-    count, broken = chain.verify(_remember(_read(log), newest), keys=keys)
-    last = newest[0] if newest else None
+    count, broken, last = chain.verify_while_kept(lambda: _read(log), keys=keys)
     return {
         "ok": broken is None,
         "records": count,
@@ -70,14 +68,6 @@ def _read(log: AuditStore) -> Iterator[AuditRecord]:
     while records := result_now(log.log(after=after, most=_PAGE)):
         yield from records
         after = records[-1].seq
-
-
-def _remember(
-    records: Iterator[AuditRecord], newest: list[AuditRecord]
-) -> Iterator[AuditRecord]:
-    for record in records:
-        newest[:] = [record]
-        yield record
 
 
 def newest_number(log: AuditStore) -> int:

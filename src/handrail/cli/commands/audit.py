@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import click
 
@@ -141,15 +141,12 @@ def verify(
     """
     expected = _checkpoint(checkpoint) if checkpoint else None
     keys = _keys_in(key_files)
-    newest: deque[AuditRecord] = deque(maxlen=1)
     with LOG.open(store) as audit_store:
         pending = _count_pending(audit_store)
-        count, broken = chain.verify(
-            _remember_newest(_records(audit_store), newest),
-            keys=keys,
-            checkpoint=expected,
+        count, broken, newest = chain.verify_while_kept(
+            lambda: _records(audit_store), keys=keys, checkpoint=expected
         )
-    last = newest[-1] if newest and broken is None else None
+    last = newest if broken is None else None
     if as_json:
         print_json(
             {
@@ -290,14 +287,6 @@ def _records(
             if is_of_tenant(record.run_id, tenant):
                 yield record
         after = page[-1].seq
-
-
-def _remember_newest(
-    records: Iterable[AuditRecord], newest: deque[AuditRecord]
-) -> Iterator[AuditRecord]:
-    for record in records:
-        newest.append(record)
-        yield record
 
 
 def _print(record: AuditRecord, as_json: bool) -> None:
