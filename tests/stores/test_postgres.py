@@ -572,6 +572,36 @@ def test_a_server_is_counted_and_kept_as_a_file_is(dsn):
         assert claimed(store, key="2").state is ClaimState.IN_DOUBT
 
 
+def test_a_keeper_leaves_the_room_to_another_one_that_returns_it_already(dsn):
+    with PostgresStore(dsn) as store, psycopg.connect(dsn) as other:
+        emptied(dsn)
+        claimed(store)
+        store.resolve("refund", "refund:881", state="failed", by="anna").result(10)
+        changed(dsn, "UPDATE handrail.effects SET state = 'done'")
+        other.execute("LOCK handrail.effects IN SHARE UPDATE EXCLUSIVE MODE")
+        assert retention.keep(store, Retention(writes_s=0.001)).effects == 1
+
+
+def test_who_returns_the_room_to_the_disk_waits_for_transactions_to_end(dsn):
+    waiting = (
+        "SELECT 1 FROM pg_stat_activity WHERE query LIKE 'VACUUM (FULL%' AND wait_event_type = 'Lock' "
+        "AND query_start < clock_timestamp() - interval '0.1 s'"
+    )
+    with (
+        PostgresStore(dsn) as store,
+        psycopg.connect(dsn) as other,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        emptied(dsn)
+        other.execute("SELECT * FROM handrail.effects FOR UPDATE")
+        keeping = pool.submit(
+            retention.keep, store, Retention(writes_s=3600.0), rewrite=True
+        )
+        until(lambda: keeping.done() or changed(dsn, waiting) == 1)
+        other.rollback()
+        assert keeping.result(30).effects == 0
+
+
 def test_a_place_where_no_store_is_stays_without_one_unless_it_is_wanted(server):
     with pytest.raises(ConfigError, match="there is no store"):
         PostgresStore(server.dsn, create=False)

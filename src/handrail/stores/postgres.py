@@ -379,7 +379,10 @@ class PostgresConnection:
     def shrink(self, *, rewrite: bool) -> None:
         """See `database.Database.shrink`. Also updates the planner's statistics."""
         # not TRUNCATE: everybody waits while the end of a table is cut off
-        options = "FULL, ANALYZE" if rewrite else "ANALYZE, TRUNCATE false"
+        options = "ANALYZE, TRUNCATE false, SKIP_LOCKED"
+        if rewrite:
+            options = "FULL, ANALYZE"
+            self.run(_SQL["patiently"], (False,))  # for transactions to end
         self.run(
             f"VACUUM ({options}) effects, acts, kept, runs, steps, approvals, audit, audit_pending"
         )
@@ -434,7 +437,7 @@ class PostgresConnection:
     def _migrate(self, create: bool) -> None:
         """Make the tables where there are none, one process after the other."""
         with self._db.transaction():
-            self._db.execute(_SQL["patiently"])
+            self._db.execute(_SQL["patiently"], (True,))
             self._db.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
             [table] = self._db.execute(_SQL["version"]).fetchone() or [None]
             version = 0

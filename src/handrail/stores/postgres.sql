@@ -19,8 +19,9 @@ WITH frozen AS MATERIALIZED (
       WHERE l.pid = a.pid AND c.relnamespace = 'handrail'::regnamespace))
 SELECT count(*) FROM frozen WHERE pg_terminate_backend(pid)
 
--- patiently: Whoever opens the store while another process makes its tables or brings them forward waits for that.
-SELECT set_config('lock_timeout', '10s', true)
+-- patiently: Wait longer for locks, in this transaction or from now on: while another process makes the tables or brings them
+-- forward, or before they are rewritten.
+SELECT set_config('lock_timeout', '10s', %s)
 
 -- version: The version of the tables, null where there are none.
 SELECT to_regclass('handrail.schema_version')

@@ -203,8 +203,9 @@ def keep(
             if not dry_run:
                 sweep.shrink(rewrite=rewrite)
         except (RetryGroup, Refused) as error:
+            why, *_ = str(error.__cause__ or error).splitlines() or [""]
             raise StoreUnavailable(
-                f"{store.place} failed while old rows were deleted, which can be done again: {error}"
+                f"{store.place} failed while old rows were deleted, which can be done again: {why}"
             ) from error
     return sweep.deleted
 
