@@ -554,6 +554,18 @@ class DurableContract(
         assert "own" in {record.run_id for record in records}
         assert verify(records) == (len(records), None)
 
+    def test_a_second_copy_brings_what_was_taken_back_since_the_first(
+        self, store, tmp_path
+    ):
+        with SqliteStore(tmp_path / "source.db") as source:
+            fence = now(source.claim(A_REFUND)).fence
+            settle = Settle("refund", A_REFUND.key, fence, "done", {"n": 1})
+            assert now(source.settle(settle))
+            maintenance.copy_store(source, store)
+            assert now(source.release("refund", A_REFUND.key, fence=fence, by="anna"))
+            maintenance.copy_store(source, store)
+        assert now(store.claim(A_REFUND)).state is ClaimState.FRESH
+
     def test_a_copy_takes_no_run_back_from_who_has_taken_it_over(self, store, tmp_path):
         with SqliteStore(tmp_path / "source.db") as source:
             now(source.begin_run(RunRecord("r", {"messages": []})))

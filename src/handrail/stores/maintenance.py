@@ -62,7 +62,9 @@ _TABLES = (
         "effects", ("scope", "key"),
         newer="excluded.fence > {0}.fence OR excluded.fence = {0}.fence AND ("
         "{0}.state = 'claimed' AND excluded.state <> 'claimed' "
-        "OR {0}.state = 'in_doubt' AND excluded.state IN ('done', 'failed'))",
+        "OR {0}.state = 'in_doubt' AND excluded.state IN ('done', 'failed') "
+        # taken back
+        "OR {0}.state = 'done' AND excluded.state = 'failed' AND excluded.updated > {0}.updated)",
     ),
     _Table(
         "approvals", ("id",),
