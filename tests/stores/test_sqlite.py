@@ -16,6 +16,7 @@ import pytest
 from msgspec.structs import replace
 
 import handrail as hr
+from handrail import admin
 from handrail.audit.chain import verify
 from handrail.audit.trail import AuditBuilder
 from handrail.core.redaction import Redactor
@@ -197,6 +198,19 @@ def test_a_file_that_went_away_takes_no_claim_until_it_is_back(file, befalls):
             claimed(store)
         aside.rename(file)
         assert claimed(store).state is ClaimState.FRESH
+
+
+@pytest.mark.parametrize("end", ["", "-wal", "-shm"])
+def test_a_keeper_makes_no_file_where_one_of_its_process_was_moved_away(file, end):
+    with SqliteStore(file) as store:
+        claimed(store)
+        beside = file.with_name(f"{file.name}{end}")
+        aside = beside.rename(file.with_suffix(".aside"))
+        with pytest.raises(StoreUnavailable, match="was removed or replaced"):
+            admin.keep(store, admin.Retention(runs_s=3600.0))
+        assert not beside.exists()
+        aside.rename(beside)
+        assert admin.keep(store, admin.Retention(runs_s=3600.0)).runs == 0
 
 
 @pytest.mark.parametrize("end", ["-wal", "-shm"])

@@ -143,18 +143,18 @@ class SqliteConnection:
         """See `database.Connection.begin`."""
         with self._translate_errors():
             self._execute("BEGIN IMMEDIATE")
-            gone = [
-                file
-                for file, identity in self._identities
-                if _identity(file) != identity
-            ]
-            if gone:
-                raise StoreUnavailable(
-                    f"the store {gone[0]} was removed or replaced while it was open; nothing was claimed. "
-                    "Put the file back, or start again with the new one"
-                )
+            self._check_files()
             [self._now] = self._db.execute(_SQL["clock"]).fetchone()
             return self._now
+
+    def _check_files(self) -> None:
+        """Raise StoreUnavailable where other processes would not find the file, its log or its index any more."""
+        for file, identity in self._identities:
+            if _identity(file) != identity:
+                raise StoreUnavailable(
+                    f"the store {file} was removed or replaced while it was open; nothing was claimed. "
+                    "Put the file back, or start again with the new one"
+                )
 
     def rows(self, names: Sequence[WriteName]) -> Iterable[Values]:
         """See `database.Connection.rows`."""
@@ -233,12 +233,13 @@ class SqliteConnection:
         return connection
 
     def _open_same(self, *, read_only: bool) -> SqliteConnection:
+        self._check_files()  # what is not there would be made
         connection = SqliteConnection(self.file, read_only=read_only)
-        if connection._identities[0] != self._identities[0]:
+        try:
+            self._check_files()
+        except StoreUnavailable:
             connection.close()
-            raise StoreUnavailable(
-                f"the store {self.file} was replaced while it was open; start again with the new one"
-            )
+            raise
         return connection
 
     def close(self) -> None:
