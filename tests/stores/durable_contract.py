@@ -554,6 +554,16 @@ class DurableContract(
         assert "own" in {record.run_id for record in records}
         assert verify(records) == (len(records), None)
 
+    def test_text_that_no_database_can_hold_fails_its_own_caller_only(self, store):
+        stands = Event()
+        store._writer.submit(lambda _: stands.wait(PATIENCE_S))
+        odd = store.begin_run(RunRecord("odd", {"messages": []}, toolset="\ud800"))
+        claiming = store.claim(A_REFUND)  # in one group with it
+        stands.set()
+        with pytest.raises(StoreUnavailable, match="UnicodeEncodeError"):
+            odd.result(PATIENCE_S)
+        assert claiming.result(PATIENCE_S).state is ClaimState.FRESH
+
     def test_a_second_copy_brings_what_was_taken_back_since_the_first(
         self, store, tmp_path
     ):

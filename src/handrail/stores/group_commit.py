@@ -353,7 +353,7 @@ def _run_group(
     """Carry out requests in one transaction, and answer them."""
     try:
         answers = _commit_group(connection, [each.request for each in group], start)
-    except Refused as refused:
+    except (Refused, UnicodeError) as refused:
         if len(group) == 1:
             group[0].answer.set_exception(error_for_caller(refused))
         else:
