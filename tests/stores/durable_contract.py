@@ -32,7 +32,9 @@ from handrail.records import (
     UnwrittenEntry,
 )
 from handrail.stores import group_commit, maintenance, sql_runs
+from handrail.stores.database import RetryGroup
 from handrail.stores.durable import ResultQuota
+from handrail.stores.requests import GroupOperation
 from handrail.stores.sqlite import SqliteStore
 from tests.stores.approval_contract import A_QUESTION, ApprovedClaimContract
 from tests.stores.contract import A_REFUND, LONG_S, OVER_S, StoreContract, closed, now
@@ -562,6 +564,19 @@ class DurableContract(
         stands.set()
         with pytest.raises(StoreUnavailable, match="UnicodeEncodeError"):
             odd.result(PATIENCE_S)
+        assert claiming.result(PATIENCE_S).state is ClaimState.FRESH
+
+    def test_who_finds_others_quicker_each_time_fails_alone(self, store):
+        def decide(_database, _now, _arguments):
+            raise RetryGroup
+
+        stands = Event()
+        store._writer.submit(lambda _: stands.wait(PATIENCE_S))
+        deciding = store._writer.submit(GroupOperation(decide))
+        claiming = store.claim(A_REFUND)  # in one group with it
+        stands.set()
+        with pytest.raises(StoreUnavailable, match="quicker 100 times"):
+            deciding.result(PATIENCE_S)
         assert claiming.result(PATIENCE_S).state is ClaimState.FRESH
 
     def test_a_second_copy_brings_what_was_taken_back_since_the_first(

@@ -397,7 +397,7 @@ def _commit_group(
         except BaseException:
             connection.rollback()
             raise
-    raise StoreUnavailable(
+    raise Refused(
         f"other processes were quicker {MAX_DECISIONS} times; nothing was claimed"
     )
 
