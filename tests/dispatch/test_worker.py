@@ -385,6 +385,49 @@ def test_a_queued_run_that_is_cancelled_is_never_begun(place, client):
     assert (client.result("r").status, model.requests) == ("cancelled", [])
 
 
+class CancelledMeanwhile:
+    """A runtime whose first resume comes after somebody has cancelled the run."""
+
+    def __init__(self, runtime):
+        self._runtime = runtime
+        self.said = ""
+
+    def __getattr__(self, name):
+        return getattr(self._runtime, name)
+
+    async def resume(self, run_id, **options):
+        if not self.said:
+            store = self._runtime.store
+            cancelled = await asyncio.to_thread(admin.cancel, store, run_id, by="anna")
+            self.said = cancelled.status
+        return await self._runtime.resume(run_id, **options)
+
+
+def test_a_queued_run_that_is_cancelled_while_a_worker_takes_it_is_never_begun(
+    place, client
+):
+    client.submit("Go.", run_id="r")
+    model = ScriptedModel(["Done."])
+
+    async def carry_out():
+        async with hr.Runtime([], store=opener(place)()) as runtime:
+            meanwhile = CancelledMeanwhile(runtime)
+            dispatcher = open_dispatcher(runtime.store, timing=QUICK)
+            worker = Worker(meanwhile, dispatcher, model=model)
+            task = asyncio.create_task(worker.work())
+            while rows(client, "SELECT 1 FROM submitted"):
+                await asyncio.sleep(0.02)
+            await worker.stop(grace_s=5.0)
+            await task
+            dispatcher.close()
+            runtime.store.close()
+            return meanwhile.said
+
+    assert asyncio.run(carry_out()) == "cancelled"
+    assert (client.result("r").status, model.requests) == ("cancelled", [])
+    assert waiting(client) == 0
+
+
 # -- what goes wrong --------------------------------------------------------------------------------------------------
 
 
