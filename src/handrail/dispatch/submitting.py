@@ -35,6 +35,7 @@ from handrail.runs import Run
 
 _FIRST_LOOK_S = 0.05
 _LONGEST_LOOK_S = 1.0
+_LARGEST_PRIORITY = 2**31 - 1
 
 _UNSTORED = {
     "deps": "give it to the worker",
@@ -73,10 +74,11 @@ def submit(
 ) -> Verb[str]:
     """See `Runtime.submit`."""
     given = dict(options)
-    _check_storable(model, given)
+    check_model(model)
+    _check_storable(given)
     queue = given.pop("queue", "default")
     priority = given.pop("priority", 0)
-    _check_place(queue, priority)
+    check_place(queue, priority)
     is_idempotent = given.pop("idempotent", False)
     engine = engine.serve(given.pop("scope", None))
     store = _require_store(engine)
@@ -124,7 +126,8 @@ def _prepare(store: object) -> None:
         _prepared.add(store)
 
 
-def _check_storable(model: object, given: Mapping[str, Any]) -> None:
+def check_model(model: object) -> None:
+    """Raise ConfigError unless a worker can find a model by this name; empty is its own."""
     if not isinstance(model, str):
         raise ConfigError(
             "a submitted run is carried out by another process, which finds its model by name: give `model` as "
@@ -134,6 +137,9 @@ def _check_storable(model: object, given: Mapping[str, Any]) -> None:
         raise ConfigError(
             f"the model {model!r} is no name; write `provider:name`, such as `openai:NAME`"
         )
+
+
+def _check_storable(given: Mapping[str, Any]) -> None:
     for name in given:
         if name in _UNSTORED:
             raise ConfigError(
@@ -143,15 +149,19 @@ def _check_storable(model: object, given: Mapping[str, Any]) -> None:
             raise TypeError(f"submit() got an unexpected keyword argument {name!r}")
 
 
-def _check_place(queue: object, priority: object) -> None:
+def check_place(queue: object, priority: object) -> None:
+    """Raise ConfigError unless a run can wait in this queue, with this priority."""
     if not isinstance(queue, str) or not queue:
         raise ConfigError(f"queue is {queue!r}; it takes a name")
     if (
         not isinstance(priority, int)
         or isinstance(priority, bool)
-        or abs(priority) >= 2**31
+        or abs(priority) > _LARGEST_PRIORITY
     ):
-        raise ConfigError(f"priority is {priority!r}; it takes a whole number")
+        raise ConfigError(
+            f"priority is {priority!r}; it takes a whole number between {-_LARGEST_PRIORITY:,} and "
+            f"{_LARGEST_PRIORITY:,}"
+        )
 
 
 def _require_store(engine: Engine) -> SubmittedRunStore:
