@@ -225,6 +225,35 @@ def test_a_run_that_has_not_ended_in_time_is_said_to_be_under_way(client):
         client.result(run_id, within_s=0.05)
 
 
+@pytest.mark.parametrize("within_s", [float("nan"), "5"])
+def test_a_time_that_would_never_be_over_is_refused(tmp_path, within_s):
+    with hr.SyncRuntime([], store=f"sqlite:///{tmp_path}/handrail.db") as client:
+        run_id = client.submit("Go.")
+        with pytest.raises(ConfigError, match="takes a number of seconds"):
+            client.result(run_id, within_s=within_s)
+
+
+def test_those_who_wait_for_results_take_no_thread_each(tmp_path):
+    async def wait_and_hang_up():
+        async with hr.Runtime([], store=f"sqlite:///{tmp_path}/handrail.db") as client:
+            run_id = await client.submit("Go.")
+            before = threading.active_count()
+            waiters = [
+                asyncio.create_task(client.result(run_id, within_s=SOON_S))
+                for _ in range(100)
+            ]
+            await asyncio.wait(waiters, timeout=0.5)
+            beside = threading.active_count() - before
+            for waiter in waiters:
+                waiter.cancel()
+            ends = await asyncio.gather(*waiters, return_exceptions=True)
+            return beside, {type(end) for end in ends}
+
+    beside, ends = asyncio.run(wait_and_hang_up())
+    assert beside < 10  # those of the store
+    assert ends == {asyncio.CancelledError}
+
+
 # -- waiting for people -----------------------------------------------------------------------------------------------
 
 
@@ -350,6 +379,18 @@ def test_runs_of_several_tenants_go_to_one_worker(place, client):
             return [await result(client, "r", scope=each) for each in ("acme", "zeta")]
 
     assert [each.id for each in asyncio.run(carry_out())] == ["r", "r"]
+
+
+@pytest.mark.parametrize(
+    ("queues", "reason"), [([""], "queue is ''"), ("mail", "takes a list of names")]
+)
+def test_a_worker_that_would_find_no_run_is_refused(tmp_path, queues, reason):
+    with opener(f"sqlite:///{tmp_path}/handrail.db")() as store:
+        runtime = hr.Runtime([], store=store)
+        dispatcher = open_dispatcher(store)
+        with pytest.raises(ConfigError, match=reason):
+            Worker(runtime, dispatcher, queues=queues)
+        dispatcher.close()
 
 
 # -- cancelling -------------------------------------------------------------------------------------------------------

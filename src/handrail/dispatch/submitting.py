@@ -7,10 +7,9 @@ has: a function, an object, a value that must not be written down.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
-from threading import Timer
+from math import isnan
 from time import monotonic
 from typing import Any, TypedDict, cast
 from weakref import WeakSet
@@ -24,7 +23,7 @@ from handrail.core.structured_output import track_output
 from handrail.dialects.boundaries import Boundaries
 from handrail.dispatch.choice import DEFAULT, open_dispatcher
 from handrail.engine.active_run import new_run_id
-from handrail.engine.engine import Engine, Verb
+from handrail.engine.engine import Engine, Pause, Verb
 from handrail.engine.resume import require_run
 from handrail.errors import ConfigError, Json, RunNameTaken, RunUnderWay
 from handrail.history.run_history import read_history
@@ -149,7 +148,7 @@ def _check_storable(given: Mapping[str, Any]) -> None:
             raise TypeError(f"submit() got an unexpected keyword argument {name!r}")
 
 
-def check_place(queue: object, priority: object) -> None:
+def check_place(queue: object, priority: object = 0) -> None:
     """Raise ConfigError unless a run can wait in this queue, with this priority."""
     if not isinstance(queue, str) or not queue:
         raise ConfigError(f"queue is {queue!r}; it takes a name")
@@ -187,7 +186,7 @@ def _check_same(stored: StoredRun, asked: Json) -> None:
 
 def await_end(engine: Engine, run_id: str, *, within_s: float | None) -> Verb[Run[Any]]:
     """See `Runtime.result`."""
-    until = None if within_s is None else monotonic() + within_s
+    until = None if within_s is None else monotonic() + _check_seconds(within_s)
     look_s = _FIRST_LOOK_S
     while True:
         stored = require_run((yield engine.load_run(run_id)), run_id)
@@ -198,8 +197,15 @@ def await_end(engine: Engine, run_id: str, *, within_s: float | None) -> Verb[Ru
             raise RunUnderWay(
                 f"the run {run_id!r} has not ended within {within_s:g} s: it is {stored.record.status}"
             )
-        yield _sleep(min(look_s, left_s))
+        yield Pause(min(look_s, left_s))
         look_s = min(look_s * 1.5, _LONGEST_LOOK_S)
+
+
+def _check_seconds(within_s: object) -> float:
+    """Return a time to wait. With a NaN nothing would ever be over."""
+    if not isinstance(within_s, int | float) or isnan(within_s):
+        raise ConfigError(f"`within_s` is {within_s!r}; it takes a number of seconds")
+    return within_s
 
 
 def as_run(stored: StoredRun) -> Run[Any]:
@@ -215,17 +221,3 @@ def as_run(stored: StoredRun) -> Run[Any]:
     if isinstance(record.result, Mapping) and "output" in record.result:
         run = replace(run, output=record.result["output"])
     return run
-
-
-def _sleep(seconds: float) -> Future[None]:
-    """Return a future that is done after some seconds; the driver of a verb waits for it as for a store's answer."""
-    over: Future[None] = Future()
-
-    def end() -> None:
-        with suppress(Exception):  # whoever waited was cancelled meanwhile
-            over.set_result(None)
-
-    timer = Timer(seconds, end)
-    timer.daemon = True
-    timer.start()
-    return over
