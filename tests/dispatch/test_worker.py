@@ -393,6 +393,23 @@ def test_a_worker_that_would_find_no_run_is_refused(tmp_path, queues, reason):
         dispatcher.close()
 
 
+def test_an_idle_worker_whose_store_does_not_answer_is_not_ready(place, monkeypatch):
+    monkeypatch.setattr("handrail.dispatch.worker.MOST_SILENT_S", 1.0)
+    monkeypatch.setattr("handrail.dispatch.worker.SWEEP_S", 0.2)
+
+    async def close_store():
+        async with working(place, []) as worker:
+            while worker.why_not_ready():
+                await asyncio.sleep(0.02)
+            worker._runtime.store.close()
+            async with asyncio.timeout(SOON_S):
+                while not worker.why_not_ready():
+                    await asyncio.sleep(0.02)
+            return worker.why_not_ready()
+
+    assert asyncio.run(close_store()) == "the store has not answered for 1 s"
+
+
 # -- cancelling -------------------------------------------------------------------------------------------------------
 
 

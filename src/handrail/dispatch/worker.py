@@ -366,7 +366,6 @@ class Worker:
         while True:
             try:
                 await act()
-                self._answered_at = monotonic()
             except StoreUnavailable as error:
                 log.warning("the store does not answer: %s", error)
             except Exception:
@@ -376,6 +375,7 @@ class Worker:
 
     async def _sweep(self) -> None:
         count = await wait_for(self._store.sweep_submitted(DEFAULT))
+        self._answered_at = monotonic()
         if count:
             log.info("runs that go on after a wait: %d", count)
 
