@@ -713,7 +713,8 @@ def let_lease_end(client):
     passed_s = TIMEOUT_S + 60
     moved = f"begun = begun - {passed_s}, lease_until = lease_until - {passed_s}"
     rows(client, f"UPDATE effects SET {moved} RETURNING 1")
-    rows(client, f"UPDATE submitted SET swept = swept - {passed_s} RETURNING 1")
+    swept = f"swept = swept - {passed_s}, wake_at = wake_at - {passed_s}"
+    rows(client, f"UPDATE submitted SET {swept} RETURNING 1")
 
 
 def test_a_run_waits_in_the_store_for_the_lease_of_a_dead_worker(place, client):
@@ -767,6 +768,39 @@ def test_a_write_that_outlasts_the_grace_is_verified_by_the_next_worker(place, c
 
     assert asyncio.run(hand_over()).text == "Done."
     assert (bank.asked, bank.paid) == (1, ["7"])
+
+
+def postpone(client, run_id, wait_s):
+    """Leave a run as its worker does that waits for a lease."""
+    store = client.store
+    result_now(store.take_segment(run_id, 1, after_death=False))
+    result_now(store.finish_segment(run_id, 1, wait_s=wait_s, why="a lease"))
+    dispatcher = open_dispatcher(store)
+    result_now(dispatcher.cancel(run_id))
+    dispatcher.close()
+
+
+def test_a_run_whose_wait_is_over_goes_on_however_many_others_wait(client):
+    for number in range(160):
+        client.submit("Go.", run_id=f"import-{number}", scope="big")
+    rows(client, "UPDATE submitted SET swept = swept - 1000 RETURNING 1")
+    client.submit("Go.", run_id="r")
+    postpone(client, "r", wait_s=30.0)
+    assert result_now(client.store.sweep_submitted("chosen")) == 0
+    rows(client, "UPDATE submitted SET wake_at = wake_at - 31.0 RETURNING 1")
+    assert result_now(client.store.sweep_submitted("chosen")) == 1
+    assert result_now(client.store.sweep_submitted("chosen")) == 0
+    assert waiting(client) == 161
+
+
+def test_a_run_that_was_cancelled_while_it_waited_is_forgotten_once_it_is_due(client):
+    client.submit("Go.", run_id="r")
+    postpone(client, "r", wait_s=30.0)
+    admin.cancel(client.store, "r", by="anna")
+    rows(client, "UPDATE submitted SET wake_at = wake_at - 31.0 RETURNING 1")
+    assert result_now(client.store.sweep_submitted("chosen")) == 0
+    assert rows(client, "SELECT 1 FROM submitted") == []
+    assert waiting(client) == 0
 
 
 def test_a_write_of_a_dead_worker_that_has_happened_is_not_waited_for(place, client):
