@@ -79,6 +79,21 @@ def test_garbage_gets_no_answer_and_does_no_harm(garbage, caplog):
     assert caplog.records == []
 
 
+def test_a_worker_that_ends_says_nothing_of_those_who_are_connected(caplog):
+    async def end_while_connected():
+        server = HealthServer(lambda: "")
+        address = await server.listen("127.0.0.1", 0)
+        host, port = address.removeprefix("http://").split(":")
+        _, writer = await asyncio.open_connection(host, int(port))
+        while len(asyncio.all_tasks()) == 1:  # until the server has the connection
+            await asyncio.sleep(0)
+        await server.close()
+        writer.close()
+
+    asyncio.run(end_while_connected())
+    assert caplog.records == []
+
+
 # -- schedule ---------------------------------------------------------------------------------------------------------
 
 

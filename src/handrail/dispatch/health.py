@@ -60,6 +60,7 @@ class HealthServer:
             TimeoutError,
             asyncio.IncompleteReadError,
             asyncio.LimitOverrunError,
+            asyncio.CancelledError,  # the worker ends; asyncio would log that
         ):
             head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), _PATIENCE_S)
             method, path, _ = head.split(b"\r\n", 1)[0].decode("ascii").split(" ")
