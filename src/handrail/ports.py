@@ -164,8 +164,9 @@ class RunStore(Protocol):
     def request_cancel(self, run_id: str) -> StoreAnswer[bool]:
         """Request that a run be cancelled; its driver learns of it with the next entry. False if there is no such run.
 
-        Its open questions and unused approvals become `cancelled` at once; so they do when an entry ends the run as
-        `cancelled`.
+        A run that nobody drives is cancelled at once. Its epoch grows by one, so that `begin_run(unchanged=True)`
+        refuses whoever has read it before. Its open questions and unused approvals become `cancelled` at once; so they
+        do when an entry ends the run as `cancelled`.
         """
         ...
 

@@ -36,6 +36,7 @@ from handrail.engine.engine import (
     AskTurn,
     CallFunction,
     Engine,
+    Pause,
     PerformBatch,
     Verb,
     refuse_assignment,
@@ -682,7 +683,7 @@ class Runtime:
             within_s: How long to wait, in seconds; None for as long as it takes.
 
         Raises:
-            ConfigError: There is no such run.
+            ConfigError: There is no such run, or `within_s` is no number.
             RunUnderWay: It has not ended by then.
         """
         return await self._perform(
@@ -811,6 +812,9 @@ class Runtime:
                         answer = await workflows.call_function(
                             request.engine, self._perform, request
                         )
+                    elif isinstance(request, Pause):
+                        await asyncio.sleep(request.seconds)
+                        answer = None
                     else:
                         answer = await wait_for(request)
                 except BaseException as error:

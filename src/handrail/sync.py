@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from functools import partial
 from queue import SimpleQueue
 from threading import Thread
-from time import monotonic
+from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, TypeVar, overload
 
 from typing_extensions import Unpack
@@ -32,6 +32,7 @@ from handrail.engine.engine import (
     AskTurn,
     CallFunction,
     Engine,
+    Pause,
     PerformBatch,
     Verb,
     refuse_assignment,
@@ -579,6 +580,9 @@ class SyncRuntime:
                         answer = workflows.call_function_blocking(
                             request.engine, self._perform, request
                         )
+                    elif isinstance(request, Pause):
+                        sleep(request.seconds)
+                        answer = None
                     else:
                         answer = result_now(request)
                 except BaseException as error:

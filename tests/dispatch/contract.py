@@ -770,6 +770,15 @@ class DispatcherContract:
         with pytest.raises(ConfigError, match=r"between -?[\d,]+ and 2,147,483,647"):
             dispatcher.enqueue(segment)
 
+    @pytest.mark.parametrize(
+        "segment",
+        [Segment("r", 1.5), Segment("r", priority=float("nan")), Segment("r", True)],
+        ids=repr,
+    )
+    def test_numbers_that_are_not_whole_are_refused(self, dispatcher, segment):
+        with pytest.raises(ConfigError, match="whole numbers"):
+            dispatcher.enqueue(segment)
+
     def test_a_dispatcher_works_once_at_a_time_and_at_least_at_one_segment(
         self, dispatcher
     ):

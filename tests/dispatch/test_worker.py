@@ -225,6 +225,35 @@ def test_a_run_that_has_not_ended_in_time_is_said_to_be_under_way(client):
         client.result(run_id, within_s=0.05)
 
 
+@pytest.mark.parametrize("within_s", [float("nan"), "5"])
+def test_a_time_that_would_never_be_over_is_refused(tmp_path, within_s):
+    with hr.SyncRuntime([], store=f"sqlite:///{tmp_path}/handrail.db") as client:
+        run_id = client.submit("Go.")
+        with pytest.raises(ConfigError, match="takes a number of seconds"):
+            client.result(run_id, within_s=within_s)
+
+
+def test_those_who_wait_for_results_take_no_thread_each(tmp_path):
+    async def wait_and_hang_up():
+        async with hr.Runtime([], store=f"sqlite:///{tmp_path}/handrail.db") as client:
+            run_id = await client.submit("Go.")
+            before = threading.active_count()
+            waiters = [
+                asyncio.create_task(client.result(run_id, within_s=SOON_S))
+                for _ in range(100)
+            ]
+            await asyncio.wait(waiters, timeout=0.5)
+            beside = threading.active_count() - before
+            for waiter in waiters:
+                waiter.cancel()
+            ends = await asyncio.gather(*waiters, return_exceptions=True)
+            return beside, {type(end) for end in ends}
+
+    beside, ends = asyncio.run(wait_and_hang_up())
+    assert beside < 10  # those of the store
+    assert ends == {asyncio.CancelledError}
+
+
 # -- waiting for people -----------------------------------------------------------------------------------------------
 
 
@@ -352,6 +381,35 @@ def test_runs_of_several_tenants_go_to_one_worker(place, client):
     assert [each.id for each in asyncio.run(carry_out())] == ["r", "r"]
 
 
+@pytest.mark.parametrize(
+    ("queues", "reason"), [([""], "queue is ''"), ("mail", "takes a list of names")]
+)
+def test_a_worker_that_would_find_no_run_is_refused(tmp_path, queues, reason):
+    with opener(f"sqlite:///{tmp_path}/handrail.db")() as store:
+        runtime = hr.Runtime([], store=store)
+        dispatcher = open_dispatcher(store)
+        with pytest.raises(ConfigError, match=reason):
+            Worker(runtime, dispatcher, queues=queues)
+        dispatcher.close()
+
+
+def test_an_idle_worker_whose_store_does_not_answer_is_not_ready(place, monkeypatch):
+    monkeypatch.setattr("handrail.dispatch.worker.MOST_SILENT_S", 1.0)
+    monkeypatch.setattr("handrail.dispatch.worker.SWEEP_S", 0.2)
+
+    async def close_store():
+        async with working(place, []) as worker:
+            while worker.why_not_ready():
+                await asyncio.sleep(0.02)
+            worker._runtime.store.close()
+            async with asyncio.timeout(SOON_S):
+                while not worker.why_not_ready():
+                    await asyncio.sleep(0.02)
+            return worker.why_not_ready()
+
+    assert asyncio.run(close_store()) == "the store has not answered for 1 s"
+
+
 # -- cancelling -------------------------------------------------------------------------------------------------------
 
 
@@ -383,6 +441,49 @@ def test_a_queued_run_that_is_cancelled_is_never_begun(place, client):
 
     asyncio.run(look())
     assert (client.result("r").status, model.requests) == ("cancelled", [])
+
+
+class CancelledMeanwhile:
+    """A runtime whose first resume comes after somebody has cancelled the run."""
+
+    def __init__(self, runtime):
+        self._runtime = runtime
+        self.said = ""
+
+    def __getattr__(self, name):
+        return getattr(self._runtime, name)
+
+    async def resume(self, run_id, **options):
+        if not self.said:
+            store = self._runtime.store
+            cancelled = await asyncio.to_thread(admin.cancel, store, run_id, by="anna")
+            self.said = cancelled.status
+        return await self._runtime.resume(run_id, **options)
+
+
+def test_a_queued_run_that_is_cancelled_while_a_worker_takes_it_is_never_begun(
+    place, client
+):
+    client.submit("Go.", run_id="r")
+    model = ScriptedModel(["Done."])
+
+    async def carry_out():
+        async with hr.Runtime([], store=opener(place)()) as runtime:
+            meanwhile = CancelledMeanwhile(runtime)
+            dispatcher = open_dispatcher(runtime.store, timing=QUICK)
+            worker = Worker(meanwhile, dispatcher, model=model)
+            task = asyncio.create_task(worker.work())
+            while rows(client, "SELECT 1 FROM submitted"):
+                await asyncio.sleep(0.02)
+            await worker.stop(grace_s=5.0)
+            await task
+            dispatcher.close()
+            runtime.store.close()
+            return meanwhile.said
+
+    assert asyncio.run(carry_out()) == "cancelled"
+    assert (client.result("r").status, model.requests) == ("cancelled", [])
+    assert waiting(client) == 0
 
 
 # -- what goes wrong --------------------------------------------------------------------------------------------------
@@ -612,7 +713,8 @@ def let_lease_end(client):
     passed_s = TIMEOUT_S + 60
     moved = f"begun = begun - {passed_s}, lease_until = lease_until - {passed_s}"
     rows(client, f"UPDATE effects SET {moved} RETURNING 1")
-    rows(client, f"UPDATE submitted SET swept = swept - {passed_s} RETURNING 1")
+    swept = f"swept = swept - {passed_s}, wake_at = wake_at - {passed_s}"
+    rows(client, f"UPDATE submitted SET {swept} RETURNING 1")
 
 
 def test_a_run_waits_in_the_store_for_the_lease_of_a_dead_worker(place, client):
@@ -666,6 +768,39 @@ def test_a_write_that_outlasts_the_grace_is_verified_by_the_next_worker(place, c
 
     assert asyncio.run(hand_over()).text == "Done."
     assert (bank.asked, bank.paid) == (1, ["7"])
+
+
+def postpone(client, run_id, wait_s):
+    """Leave a run as its worker does that waits for a lease."""
+    store = client.store
+    result_now(store.take_segment(run_id, 1, after_death=False))
+    result_now(store.finish_segment(run_id, 1, wait_s=wait_s, why="a lease"))
+    dispatcher = open_dispatcher(store)
+    result_now(dispatcher.cancel(run_id))
+    dispatcher.close()
+
+
+def test_a_run_whose_wait_is_over_goes_on_however_many_others_wait(client):
+    for number in range(160):
+        client.submit("Go.", run_id=f"import-{number}", scope="big")
+    rows(client, "UPDATE submitted SET swept = swept - 1000 RETURNING 1")
+    client.submit("Go.", run_id="r")
+    postpone(client, "r", wait_s=30.0)
+    assert result_now(client.store.sweep_submitted("chosen")) == 0
+    rows(client, "UPDATE submitted SET wake_at = wake_at - 31.0 RETURNING 1")
+    assert result_now(client.store.sweep_submitted("chosen")) == 1
+    assert result_now(client.store.sweep_submitted("chosen")) == 0
+    assert waiting(client) == 161
+
+
+def test_a_run_that_was_cancelled_while_it_waited_is_forgotten_once_it_is_due(client):
+    client.submit("Go.", run_id="r")
+    postpone(client, "r", wait_s=30.0)
+    admin.cancel(client.store, "r", by="anna")
+    rows(client, "UPDATE submitted SET wake_at = wake_at - 31.0 RETURNING 1")
+    assert result_now(client.store.sweep_submitted("chosen")) == 0
+    assert rows(client, "SELECT 1 FROM submitted") == []
+    assert waiting(client) == 0
 
 
 def test_a_write_of_a_dead_worker_that_has_happened_is_not_waited_for(place, client):

@@ -11,7 +11,7 @@ import pytest
 import handrail as hr
 from handrail.cli.commands.worker import command
 from handrail.dispatch.health import HealthServer
-from handrail.errors import ConfigError
+from handrail.errors import ConfigError, RunNameTaken, StoreUnavailable
 from handrail.futures import result_now
 from handrail.stores.retention import DAY_S, retention_from
 
@@ -65,10 +65,33 @@ def test_health_is_answered(request_line, reason, status, body):
 
 
 @pytest.mark.parametrize(
-    "garbage", [b"", b"\x00\xff\r\n\r\n", b"GET\r\n\r\n", b"x" * 20_000]
+    "garbage",
+    [
+        b"",
+        b"\x00\xff\r\n\r\n",
+        b"GET\r\n\r\n",
+        b"x" * 20_000,
+        b"GET /healthz HTTP/1.1\r\nHost: " + b"x" * 9_000 + b"\r\n\r\n",
+    ],
 )
-def test_garbage_gets_no_answer_and_does_no_harm(garbage):
+def test_garbage_gets_no_answer_and_does_no_harm(garbage, caplog):
     assert asyncio.run(asked(garbage)) == ""
+    assert caplog.records == []
+
+
+def test_a_worker_that_ends_says_nothing_of_those_who_are_connected(caplog):
+    async def end_while_connected():
+        server = HealthServer(lambda: "")
+        address = await server.listen("127.0.0.1", 0)
+        host, port = address.removeprefix("http://").split(":")
+        _, writer = await asyncio.open_connection(host, int(port))
+        while len(asyncio.all_tasks()) == 1:  # until the server has the connection
+            await asyncio.sleep(0)
+        await server.close()
+        writer.close()
+
+    asyncio.run(end_while_connected())
+    assert caplog.records == []
 
 
 # -- schedule ---------------------------------------------------------------------------------------------------------
@@ -109,6 +132,68 @@ def test_each_tick_is_submitted_once_by_however_many_workers(tmp_path):
     ]
 
 
+class Desk:
+    """Takes runs as a runtime does, unless its store is away."""
+
+    def __init__(self):
+        self.taken = []
+        self.is_away = False
+
+    async def submit(self, question, *, run_id, **options):
+        if self.is_away:
+            raise StoreUnavailable("nobody answers")
+        if run_id in self.taken:
+            raise RunNameTaken(f"there is a run {run_id!r}")
+        self.taken.append(run_id)
+        return run_id
+
+
+@pytest.mark.parametrize("gap", [timedelta(hours=8), timedelta(days=20_000)])
+def test_a_worker_that_was_frozen_or_whose_clock_is_set_submits_the_last_minute_only(
+    gap,
+):
+    clock = Clock()
+    desk = Desk()
+    scheduler = Scheduler(desk, entries(), now=clock)
+    assert asyncio.run(scheduler.submit_due()) == 1
+    clock.now += gap
+    assert asyncio.run(scheduler.submit_due()) == 1
+
+
+def test_a_clock_that_was_far_ahead_for_a_while_stops_no_schedule():
+    clock = Clock()
+    desk = Desk()
+    scheduler = Scheduler(desk, entries(), now=clock)
+    for now in (NOON + timedelta(days=400), NOON, NOON + timedelta(minutes=1)):
+        clock.now = now
+        asyncio.run(scheduler.submit_due())
+    assert desk.taken[-1] == "report-20261123T1201Z"
+
+
+def test_a_clock_that_jumps_back_and_forth_over_a_tick_submits_it_once():
+    clock = Clock()
+    desk = Desk()
+    scheduler = Scheduler(desk, entries(), now=clock)
+    for seconds in (0, -30, 0, -90, 10):
+        clock.now = NOON + timedelta(seconds=seconds)
+        asyncio.run(scheduler.submit_due())
+    assert sorted(desk.taken) == [*dict.fromkeys(sorted(desk.taken))]
+    assert desk.taken[0] == "report-20261123T1200Z"
+
+
+def test_a_tick_that_the_store_did_not_take_is_submitted_once_it_answers():
+    clock = Clock()
+    desk = Desk()
+    scheduler = Scheduler(desk, entries(cron="0 12 * * *"), now=clock)
+    desk.is_away = True
+    for _ in range(20):
+        assert asyncio.run(scheduler.submit_due()) == 0
+        clock.now += timedelta(seconds=30)
+    desk.is_away = False
+    assert asyncio.run(scheduler.submit_due()) == 1
+    assert desk.taken == ["report-20261123T1200Z"]
+
+
 def test_a_tick_is_read_in_its_time_zone():
     [entry] = entries(cron="0 7 * * *", time_zone="Europe/Berlin")
     assert entry.next_tick(NOON) == datetime(2026, 11, 24, 6, tzinfo=UTC)
@@ -134,6 +219,10 @@ def test_an_hour_that_comes_twice_has_one_tick():
         ({"time_zone": "Mars/Olympus"}, "does not know"),
         ({"time_zone": "../../etc/passwd"}, "does not know"),
         ({"when": "now"}, "is not a setting of it"),
+        ({"model": "gpt"}, "[schedule.report]: the model 'gpt' is no name"),
+        ({"queue": ""}, "[schedule.report]: queue is ''"),
+        ({"priority": 2**31}, "a whole number between -2,147,483,647 and"),
+        ({"scope": "a/b"}, "[schedule.report]: scope is 'a/b'"),
     ],
 )
 def test_a_schedule_that_cannot_be_kept_is_refused(fields, reason):

@@ -159,6 +159,8 @@ def test_a_second_signal_ends_a_worker_at_once(folder, model):
         (["--health", "nowhere"], "--health has"),
         (["--schedule", "none.toml"], "there is no file none.toml"),
         (["--concurrency", "0"], "--concurrency"),
+        (["--grace", "nan"], "not a number of seconds"),
+        (["--queue", ""], "queue is ''"),
     ],
 )
 def test_a_worker_that_cannot_work_says_why(folder, words, reason):

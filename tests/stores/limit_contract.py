@@ -220,6 +220,14 @@ class SharedLimitContract(LimitContract):
         assert a.start(rate) == 0.0
         assert self.due_s() > taken_s
 
+    def test_a_clock_that_is_set_back_holds_no_start_up_and_grants_none(self):
+        (a,) = self.processes(1)
+        rate = Rate(2, 60.0)
+        assert a.starts(3, rate) == 2
+        self.pass_time(-3600.0)
+        assert a.start(rate, most_s=100.0) == pytest.approx(30.0, abs=2.0)
+        assert isinstance(a.start(rate), Failure)
+
     def test_a_process_with_few_calls_takes_few_starts(self):
         (a,) = self.processes(1)
         rate = Rate(2000, 3600.0)

@@ -222,6 +222,20 @@ class RunContract:
         assert self.settled(store.load_run("r_1")).record.status == "cancelled"
         assert self.settled(store.request_cancel("r_1")) is False
 
+    @pytest.mark.parametrize("status", ["queued", "waiting", "poisoned"])
+    def test_a_run_that_nobody_drives_is_not_begun_by_who_has_read_it_before_its_cancelling(
+        self, store, status
+    ):
+        self.begun(store)
+        self.settled(store.append_entry(JournalEntry("r_1", 1, status=status)))
+        read = self.settled(store.load_run("r_1")).record
+        self.settled(store.request_cancel("r_1"))
+        with pytest.raises(Fenced):
+            self.settled(store.begin_run(read, unchanged=True))
+        with pytest.raises(Fenced):  # a status that its last owner records late
+            self.settled(store.append_entry(JournalEntry("r_1", 1, status=status)))
+        assert self.settled(store.load_run("r_1")).record.status == "cancelled"
+
     def test_who_goes_on_with_a_run_that_was_left_learns_that_its_end_is_wanted(
         self, store
     ):

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import reduce, wraps
+from math import isnan
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
@@ -362,12 +363,25 @@ def setup(command: Callable[..., Any]) -> Callable[..., Any]:
 _LEAST_ONE = click.IntRange(min=1)
 
 
+class Seconds(click.FloatRange):
+    """A time; a NaN is in no range, and click would take it."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """See `click.ParamType.convert`."""
+        seconds: float = super().convert(value, param, ctx)
+        if isnan(seconds):
+            self.fail(f"{value!r} is not a number of seconds.", param, ctx)
+        return seconds
+
+
 def _budget(usual: Budget) -> Sequence[Callable[[F], F]]:
     return (
         click.option(
             "--max-seconds",
             metavar="S",
-            type=click.FloatRange(min=0, min_open=True),
+            type=Seconds(min=0, min_open=True),
             default=usual.time_s,
             show_default=True,
             help="Time that a run may take, without the time that people take to answer.",

@@ -54,7 +54,14 @@ class HealthServer:
     async def _serve(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        with suppress(OSError, ValueError, TimeoutError, asyncio.IncompleteReadError):
+        with suppress(
+            OSError,
+            ValueError,
+            TimeoutError,
+            asyncio.IncompleteReadError,
+            asyncio.LimitOverrunError,
+            asyncio.CancelledError,  # the worker ends; asyncio would log that
+        ):
             head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), _PATIENCE_S)
             method, path, _ = head.split(b"\r\n", 1)[0].decode("ascii").split(" ")
             status, text = self._answer(method, path.partition("?")[0])

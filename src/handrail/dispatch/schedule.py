@@ -9,7 +9,8 @@ Every worker with a schedule looks at the clock and submits what is due. A run i
 that each tick is submitted once, whichever workers see it.
 
 Rule 1: a tick of the last minute is submitted by a worker that starts after it: a restart loses none. An older one is
-        not: nobody wants a week of reports at once.
+        not: nobody wants a week of reports at once. The same holds for a worker that was frozen, and after the clock
+        was set. Only what the store did not take is submitted later.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
@@ -24,6 +26,8 @@ from zoneinfo import ZoneInfo
 
 from msgspec import Struct
 
+from handrail.dispatch.submitting import check_model, check_place
+from handrail.engine.scoped_store import check_scope
 from handrail.errors import (
     ConfigError,
     RunNameTaken,
@@ -41,9 +45,11 @@ except ImportError as missing:
 log = logging.getLogger("handrail.worker")
 
 CATCH_UP = timedelta(seconds=60)
-"""How old a tick may be that a worker submits when it starts."""
+"""How old a tick may be that a worker finds: longer than it sleeps, and than its store takes to fail."""
 
-_LONGEST_SLEEP_S = 30.0
+_LONGEST_SLEEP_S = 15.0
+_MOST_LEFT = 1000
+"""How many ticks are kept that the store did not take; the oldest are left out."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 _KEYS = {
     "cron": str, "question": str, "time_zone": str, "queue": str, "model": str, "system": str, "scope": str,
@@ -109,7 +115,8 @@ def read_schedule(tables: Mapping[str, Any]) -> list[Scheduled]:
     """Return the entries of the tables `[schedule.NAME]`.
 
     Raises:
-        ConfigError: An entry has another key, lacks one, or its cron or time zone cannot be read.
+        ConfigError: An entry has another key, lacks one, its cron or time zone cannot be read, or `Runtime.submit`
+            would refuse it.
     """
     return [_read_entry(name, table) for name, table in tables.items()]
 
@@ -136,6 +143,12 @@ def _read_entry(name: str, table: Any) -> Scheduled:
             raise ConfigError(f"{where} has no `{key}`")
     entry = Scheduled(name, **table)
     _check_times(entry, where)
+    try:
+        check_model(entry.model)
+        check_place(entry.queue, entry.priority)
+        check_scope(entry.scope)
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from error
     return entry
 
 
@@ -176,7 +189,9 @@ class Scheduler:
         self._runtime = runtime
         self._entries = entries
         self._now = now
-        self._seen = {entry.name: now() - CATCH_UP for entry in entries}
+        self._looked = now() - CATCH_UP
+        self._left: deque[tuple[Scheduled, datetime]] = deque(maxlen=_MOST_LEFT)
+        """Ticks that came and were not submitted yet, the oldest first."""
 
     async def work(self) -> None:
         """Submit what is due, until the task is cancelled."""
@@ -191,16 +206,26 @@ class Scheduler:
 
     async def submit_due(self) -> int:
         """Submit the runs of all ticks since the last look; return how many were new."""
+        self._find_ticks()
         count = 0
-        now = self._now()
-        for entry in self._entries:
+        while self._left:
+            entry, tick = self._left[0]
             try:
-                for tick in entry.ticks(self._seen[entry.name], now):
-                    count += await self._submit(entry, tick)
-                    self._seen[entry.name] = tick
+                count += await self._submit(entry, tick)
             except StoreUnavailable as error:  # the same ticks again, at the next look
                 log.warning("the schedule %s: %s", entry.name, error)
+                self._left.rotate(-1)  # then another one comes first
+                break
+            self._left.popleft()
         return count
+
+    def _find_ticks(self) -> None:
+        """Note the ticks since the last look. A clock that was set back shows some again: their runs have names."""
+        now = self._now()
+        since = max(self._looked, now - CATCH_UP)
+        self._looked = now
+        for entry in self._entries:
+            self._left.extend((entry, tick) for tick in entry.ticks(since, now))
 
     async def _submit(self, entry: Scheduled, tick: datetime) -> bool:
         run_id = entry.run_id(tick)

@@ -7,10 +7,9 @@ has: a function, an object, a value that must not be written down.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
-from threading import Timer
+from math import isnan
 from time import monotonic
 from typing import Any, TypedDict, cast
 from weakref import WeakSet
@@ -24,7 +23,7 @@ from handrail.core.structured_output import track_output
 from handrail.dialects.boundaries import Boundaries
 from handrail.dispatch.choice import DEFAULT, open_dispatcher
 from handrail.engine.active_run import new_run_id
-from handrail.engine.engine import Engine, Verb
+from handrail.engine.engine import Engine, Pause, Verb
 from handrail.engine.resume import require_run
 from handrail.errors import ConfigError, Json, RunNameTaken, RunUnderWay
 from handrail.history.run_history import read_history
@@ -35,6 +34,7 @@ from handrail.runs import Run
 
 _FIRST_LOOK_S = 0.05
 _LONGEST_LOOK_S = 1.0
+_LARGEST_PRIORITY = 2**31 - 1
 
 _UNSTORED = {
     "deps": "give it to the worker",
@@ -73,10 +73,11 @@ def submit(
 ) -> Verb[str]:
     """See `Runtime.submit`."""
     given = dict(options)
-    _check_storable(model, given)
+    check_model(model)
+    _check_storable(given)
     queue = given.pop("queue", "default")
     priority = given.pop("priority", 0)
-    _check_place(queue, priority)
+    check_place(queue, priority)
     is_idempotent = given.pop("idempotent", False)
     engine = engine.serve(given.pop("scope", None))
     store = _require_store(engine)
@@ -124,7 +125,8 @@ def _prepare(store: object) -> None:
         _prepared.add(store)
 
 
-def _check_storable(model: object, given: Mapping[str, Any]) -> None:
+def check_model(model: object) -> None:
+    """Raise ConfigError unless a worker can find a model by this name; empty is its own."""
     if not isinstance(model, str):
         raise ConfigError(
             "a submitted run is carried out by another process, which finds its model by name: give `model` as "
@@ -134,6 +136,9 @@ def _check_storable(model: object, given: Mapping[str, Any]) -> None:
         raise ConfigError(
             f"the model {model!r} is no name; write `provider:name`, such as `openai:NAME`"
         )
+
+
+def _check_storable(given: Mapping[str, Any]) -> None:
     for name in given:
         if name in _UNSTORED:
             raise ConfigError(
@@ -143,15 +148,19 @@ def _check_storable(model: object, given: Mapping[str, Any]) -> None:
             raise TypeError(f"submit() got an unexpected keyword argument {name!r}")
 
 
-def _check_place(queue: object, priority: object) -> None:
+def check_place(queue: object, priority: object = 0) -> None:
+    """Raise ConfigError unless a run can wait in this queue, with this priority."""
     if not isinstance(queue, str) or not queue:
         raise ConfigError(f"queue is {queue!r}; it takes a name")
     if (
         not isinstance(priority, int)
         or isinstance(priority, bool)
-        or abs(priority) >= 2**31
+        or abs(priority) > _LARGEST_PRIORITY
     ):
-        raise ConfigError(f"priority is {priority!r}; it takes a whole number")
+        raise ConfigError(
+            f"priority is {priority!r}; it takes a whole number between {-_LARGEST_PRIORITY:,} and "
+            f"{_LARGEST_PRIORITY:,}"
+        )
 
 
 def _require_store(engine: Engine) -> SubmittedRunStore:
@@ -177,7 +186,7 @@ def _check_same(stored: StoredRun, asked: Json) -> None:
 
 def await_end(engine: Engine, run_id: str, *, within_s: float | None) -> Verb[Run[Any]]:
     """See `Runtime.result`."""
-    until = None if within_s is None else monotonic() + within_s
+    until = None if within_s is None else monotonic() + _check_seconds(within_s)
     look_s = _FIRST_LOOK_S
     while True:
         stored = require_run((yield engine.load_run(run_id)), run_id)
@@ -188,8 +197,15 @@ def await_end(engine: Engine, run_id: str, *, within_s: float | None) -> Verb[Ru
             raise RunUnderWay(
                 f"the run {run_id!r} has not ended within {within_s:g} s: it is {stored.record.status}"
             )
-        yield _sleep(min(look_s, left_s))
+        yield Pause(min(look_s, left_s))
         look_s = min(look_s * 1.5, _LONGEST_LOOK_S)
+
+
+def _check_seconds(within_s: object) -> float:
+    """Return a time to wait. With a NaN nothing would ever be over."""
+    if not isinstance(within_s, int | float) or isnan(within_s):
+        raise ConfigError(f"`within_s` is {within_s!r}; it takes a number of seconds")
+    return within_s
 
 
 def as_run(stored: StoredRun) -> Run[Any]:
@@ -205,17 +221,3 @@ def as_run(stored: StoredRun) -> Run[Any]:
     if isinstance(record.result, Mapping) and "output" in record.result:
         run = replace(run, output=record.result["output"])
     return run
-
-
-def _sleep(seconds: float) -> Future[None]:
-    """Return a future that is done after some seconds; the driver of a verb waits for it as for a store's answer."""
-    over: Future[None] = Future()
-
-    def end() -> None:
-        with suppress(Exception):  # whoever waited was cancelled meanwhile
-            over.set_result(None)
-
-    timer = Timer(seconds, end)
-    timer.daemon = True
-    timer.start()
-    return over

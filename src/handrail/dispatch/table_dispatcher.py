@@ -568,6 +568,11 @@ def _log_dead(dead: Sequence[Requeued]) -> None:
 
 def _check(segment: Segment) -> None:
     """Raise ConfigError for a segment that cannot be stored."""
+    for number in (segment.number, segment.priority):
+        if not isinstance(number, int) or isinstance(number, bool):
+            raise ConfigError(
+                f"number and priority of a segment are whole numbers, not {number!r}"
+            )
     if not 1 <= segment.number <= _LARGEST_NUMBER:
         raise ConfigError(
             f"the number of a segment is between 1 and {_LARGEST_NUMBER:,}, not {segment.number}"

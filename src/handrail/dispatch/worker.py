@@ -28,6 +28,7 @@ from typing_extensions import Unpack
 
 from handrail.dispatch.choice import DEFAULT
 from handrail.dispatch.port import Dispatcher, HandBack, Running, Segment
+from handrail.dispatch.submitting import check_place
 from handrail.engine.resume import is_under_way
 from handrail.engine.scoped_store import parse_scope, strip_scope
 from handrail.engine.verbs import ResumeOptions
@@ -113,7 +114,7 @@ class Worker:
         queues: The queues that it takes segments from, in turn; none means all.
 
     Raises:
-        ConfigError: The runtime's store cannot hand runs to workers.
+        ConfigError: The runtime's store cannot hand runs to workers, or a queue has no name.
     """
 
     def __init__(
@@ -132,6 +133,10 @@ class Worker:
                 "this store has no runs for workers; name sqlite:///FILE or postgresql://HOST/DATABASE, "
                 "and give the worker's runtime no scope"
             )
+        if isinstance(queues, str):
+            raise ConfigError(f"queues is {queues!r}; it takes a list of names")
+        for queue in queues:
+            check_place(queue)
         self._runtime = runtime
         self._store: SubmittedRunStore = runtime.store
         self._dispatcher = dispatcher
@@ -361,7 +366,6 @@ class Worker:
         while True:
             try:
                 await act()
-                self._answered_at = monotonic()
             except StoreUnavailable as error:
                 log.warning("the store does not answer: %s", error)
             except Exception:
@@ -371,6 +375,7 @@ class Worker:
 
     async def _sweep(self) -> None:
         count = await wait_for(self._store.sweep_submitted(DEFAULT))
+        self._answered_at = monotonic()
         if count:
             log.info("runs that go on after a wait: %d", count)
 

@@ -175,8 +175,14 @@ class CallFunction(Struct, frozen=True):
     options: Mapping[str, Any]
 
 
-Request: TypeAlias = "AskTurn | PerformBatch | CallFunction | StoreAnswer[Any]"
-"""What a verb yields. Anything but the first three is a store's answer, which is waited for and sent back."""
+class Pause(Struct, frozen=True):
+    """Request some time, in seconds; the answer is None."""
+
+    seconds: float
+
+
+Request: TypeAlias = "AskTurn | PerformBatch | CallFunction | Pause | StoreAnswer[Any]"
+"""What a verb yields. Anything but the first four is a store's answer, which is waited for and sent back."""
 
 Verb: TypeAlias = Generator[Request, Any, T]
 """A generator that yields requests and returns the value of the verb."""

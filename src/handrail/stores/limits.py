@@ -56,6 +56,8 @@ class SharedLimitRows(DurableStore):
 
         def take(database: Database, sql: dict[str, str]) -> Starts:
             rows = database.run(sql["take"], given)
+            if not rows and database.run(sql["set_back"], (name,)):
+                rows = database.run(sql["take"], given)
             if is_time:
                 database.run(sql["forget_full"])
             if rows:

@@ -16,6 +16,10 @@ ON CONFLICT(name) DO UPDATE SET
 WHERE CASE WHEN rates.due > excluded.at AND rates.at < excluded.at + 60 THEN rates.due - excluded.at ELSE 0 END + excluded.apart_s - excluded.full_s <= ?
 RETURNING taken, due - full_s - at
 
+-- set_back: Where the database's clock was set back since the last start, go on from the present time: nobody waits for the
+-- clock to come there again. Of two that take a start at one moment, the later one may have the earlier time.
+UPDATE rates SET due = due - at + :now, at = :now WHERE name = ? AND at > :now + 10 RETURNING 1
+
 -- next_start: In how many seconds a start would be due.
 SELECT due + apart_s - full_s - :now FROM rates WHERE name = ?
 

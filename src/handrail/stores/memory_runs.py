@@ -136,8 +136,11 @@ class FullMemoryStore(MemoryStore):
                 "poisoned",
             ):
                 return False
-            # nobody drives one that waits
-            status = record.status if record.status == "running" else "cancelled"
-            self._runs[run_id] = replace(record, cancel_requested=True, status=status)
+            cancelled = replace(record, cancel_requested=True)
+            if record.status != "running":  # nobody drives it, and nobody is to
+                cancelled = replace(
+                    cancelled, status="cancelled", epoch=record.epoch + 1
+                )
+            self._runs[run_id] = cancelled
             self._close_approvals(run_id)
             return True

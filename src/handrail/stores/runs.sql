@@ -66,8 +66,10 @@ SELECT step_key, kind, CASE kind WHEN 'steps' THEN body ELSE 'null' END, at FROM
 -- steps: What has happened in a run.
 SELECT step_key, kind, body, elapsed_s FROM steps WHERE run_id = ? ORDER BY seq
 
--- cancel: Ask for a run's end; one that nobody drives has ended with that.
-UPDATE runs SET cancel_requested = 1, updated = ?, status = CASE status WHEN 'running' THEN status ELSE 'cancelled' END
+-- cancel: Ask for a run's end; one that nobody drives has ended with that. Its next epoch begins, so that whoever has read
+-- it before, and is about to take it over, does not.
+UPDATE runs SET cancel_requested = 1, updated = ?, status = CASE status WHEN 'running' THEN status ELSE 'cancelled' END,
+  epoch = epoch + CASE status WHEN 'running' THEN 0 ELSE 1 END
 WHERE run_id = ? AND status IN ('queued', 'running', 'waiting', 'poisoned') RETURNING 1
 
 -- ask: A question to a person, unless it has been asked.

@@ -131,9 +131,10 @@ class SubmittedRuns(SharedLimitRows):
                     _set_wake_up(database, run_id)
             elif stored.record.status == "queued" and wait_s:
                 note = f"not before {_describe_time(now + wait_s)}: {why}"
-                # a sweep looks at a run STALE_S after it was last swept
-                swept = now + wait_s - STALE_S
-                database.run(_SQL["postpone"], (swept, encode_json(note), run_id))
+                # not before either, as one whose segment was lost
+                wake_at = now + wait_s
+                given = (wake_at, wake_at - STALE_S, encode_json(note), run_id)
+                database.run(_SQL["postpone"], given)
             elif stored.record.status == "queued":
                 self._enqueue_next(database, run_id, now)
             return stored.record
@@ -153,10 +154,9 @@ class SubmittedRuns(SharedLimitRows):
         """See `ports.SubmittedRunStore.sweep_submitted`."""
 
         def sweep(database: Database, now: float) -> int:
-            expired = database.run(_SQL["expired"], (now, MAX_SWEPT))
             count = 0
-            for (run_id,) in expired:
-                count += self._wake(database, run_id, now)
+            for row in database.run(_SQL["expired"], (now, MAX_SWEPT)):
+                count += self._wake_up(database, row, now, dispatcher)
             for row in database.run(_SQL["stale"], (now - STALE_S, MAX_SWEPT)):
                 count += self._recover(database, row, now, dispatcher)
             return count
@@ -197,6 +197,16 @@ class SubmittedRuns(SharedLimitRows):
         if not database.run(_SQL["answered"], (run_id,)):
             return False
         return self._go_on(database, run_id, now)
+
+    def _wake_up(
+        self, database: Database, row: Sequence[Any], now: float, dispatcher: str
+    ) -> bool:
+        """Let a run go on whose question has expired, or whose wait for a lease is over."""
+        run_id, *_, status, _, _ = row
+        if status == "waiting":
+            return self._wake(database, run_id, now)
+        database.run(_SQL["wake_at"], (None, run_id))
+        return self._recover(database, row, now, dispatcher)
 
     def _go_on(self, database: Database, run_id: str, now: float) -> bool:
         """Enqueue the next segment of a run that waits. Its row is held."""

@@ -24,7 +24,7 @@ UPDATE submitted SET segment = segment + 1, deaths = 0, woken = 0, wake_at = NUL
 RETURNING run_id, segment, dispatcher, queue, priority
 
 -- postpone: Let a later sweep enqueue the same segment again, and note for people what the run waits for.
-UPDATE submitted SET swept = ?, note = ? WHERE run_id = ? RETURNING run_id
+UPDATE submitted SET wake_at = ?, swept = ?, note = ? WHERE run_id = ? RETURNING run_id
 
 -- move: The run's segments go to another kind of dispatcher.
 UPDATE submitted SET dispatcher = ? WHERE run_id = ? RETURNING run_id
@@ -44,14 +44,15 @@ UPDATE submitted SET note = ? WHERE run_id = ? RETURNING run_id
 -- waits: When the first open question expires of a run, or of one that its calls have started.
 SELECT min(expires) FROM approvals WHERE (run_id = ? OR run_id >= ? AND run_id < ?) AND state = 'open'
 
--- wake_at: When a waiting run goes on without an answer.
+-- wake_at: When a run that waits goes on without an answer.
 UPDATE submitted SET wake_at = ?, note = '""' WHERE run_id = ? RETURNING run_id
 
 -- forget: The run is over.
 DELETE FROM submitted WHERE run_id = ? RETURNING run_id
 
--- expired: Waiting runs with a question that has expired.
-SELECT run_id FROM submitted WHERE wake_at < ? ORDER BY wake_at LIMIT ?
+-- expired: Runs with a question that has expired, or whose wait for a lease is over, the longest first.
+SELECT s.run_id, s.segment, s.queue, s.priority, r.status, s.woken, 0
+FROM submitted AS s LEFT JOIN runs AS r ON r.run_id = s.run_id WHERE s.wake_at < ? ORDER BY s.wake_at LIMIT ?
 
 -- stale: Runs that were not looked at for long, the longest first.
 SELECT s.run_id, s.segment, s.queue, s.priority, r.status, s.woken,

@@ -387,7 +387,7 @@ def submit(
     "--within",
     "within_s",
     metavar="SECONDS",
-    type=click.FloatRange(min=0),
+    type=options.Seconds(min=0),
     default=None,
     help="Give up after so long; without it as long as it takes.",
 )
@@ -415,7 +415,8 @@ def wait(run: str, within_s: float | None, store: str, as_json: bool) -> int:
         if ended.text:
             click.echo(printable(ended.text, keep="\n"))
         if not ended.ok:
-            click.echo(printable(f"{run} is {ended.status}: {ended.reason}"), err=True)
+            reason = f": {ended.reason}" if ended.reason else ""
+            click.echo(printable(f"{run} is {ended.status}{reason}"), err=True)
     return exits.of_run(ended.status, options.call_failures(ended))
 
 

@@ -61,7 +61,7 @@ _INTERRUPTED = 130
     "--grace",
     "grace_s",
     metavar="SECONDS",
-    type=click.FloatRange(min=0),
+    type=options.Seconds(min=0),
     default=30.0,
     show_default=True,
     help="How long runs may go on after SIGTERM, before they are handed over.",
