@@ -249,17 +249,6 @@ class SharedLimitContract(LimitContract):
         )
         assert count == 1
 
-    def test_a_clock_that_was_set_back_holds_up_no_start_for_as_long(self):
-        a, b = self.processes(2)
-        rate = Rate(3, 3600.0)
-        assert a.starts(4, rate) == 3
-        self.stores[0].use_connection(
-            lambda database: database.run(
-                "UPDATE rates SET due = due + ?, at = at + ?", (86400.0,) * 2
-            )
-        )
-        assert b.starts(4, rate) == 3
-
     def test_where_the_store_does_not_answer_no_start_is_counted_and_what_was_seen_decides(
         self,
     ):

@@ -1,19 +1,19 @@
 -- take: Take starts of a rate: so many, or one where its bucket would be less than half full; no row where that start would
--- be due too late. `due` is when the bucket would be full; one whose last start is to come is full: the clock was set back.
+-- be due too late. `due` is when the bucket would be full.
 WITH given(name, taken, apart_s, full_s) AS (
   VALUES (CAST(? AS text), CAST(? AS bigint), CAST(? AS double precision), CAST(? AS double precision)))
 INSERT INTO rates(name, due, taken, apart_s, full_s, at)
 SELECT given.name, clock.at + given.taken * given.apart_s, given.taken, given.apart_s, given.full_s, clock.at
 FROM given, (SELECT :now AS at) AS clock WHERE true
 ON CONFLICT(name) DO UPDATE SET
-  due = CASE WHEN rates.due > excluded.at AND rates.at < excluded.at + 60 THEN rates.due ELSE excluded.at END + excluded.apart_s * CASE
-    WHEN CASE WHEN rates.due > excluded.at AND rates.at < excluded.at + 60 THEN rates.due - excluded.at ELSE 0 END + excluded.taken * excluded.apart_s
+  due = CASE WHEN rates.due > excluded.at THEN rates.due ELSE excluded.at END + excluded.apart_s * CASE
+    WHEN CASE WHEN rates.due > excluded.at THEN rates.due - excluded.at ELSE 0 END + excluded.taken * excluded.apart_s
       <= excluded.full_s / 2 THEN excluded.taken ELSE 1 END,
   taken = CASE
-    WHEN CASE WHEN rates.due > excluded.at AND rates.at < excluded.at + 60 THEN rates.due - excluded.at ELSE 0 END + excluded.taken * excluded.apart_s
+    WHEN CASE WHEN rates.due > excluded.at THEN rates.due - excluded.at ELSE 0 END + excluded.taken * excluded.apart_s
       <= excluded.full_s / 2 THEN excluded.taken ELSE 1 END,
   apart_s = excluded.apart_s, full_s = excluded.full_s, at = excluded.at
-WHERE CASE WHEN rates.due > excluded.at AND rates.at < excluded.at + 60 THEN rates.due - excluded.at ELSE 0 END + excluded.apart_s - excluded.full_s <= ?
+WHERE CASE WHEN rates.due > excluded.at THEN rates.due - excluded.at ELSE 0 END + excluded.apart_s - excluded.full_s <= ?
 RETURNING taken, due - full_s - at
 
 -- set_back: Where the database's clock was set back since the last start, go on from the present time: nobody waits for the
