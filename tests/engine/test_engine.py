@@ -929,9 +929,14 @@ def test_a_runtime_that_cannot_be_meant_is_refused_when_it_is_made(driver, how, 
         driver(**how)
 
 
-def test_a_run_s_budget_is_one(drive):
-    with pytest.raises(hr.ConfigError, match="budget is 5; it takes a `Budget`"):
-        drive([get_weather]).run("?", model=ScriptedModel(["Hi"]), budget=5)
+@pytest.mark.parametrize(("how", "says"), [
+    ({"budget": 5}, "budget is 5; it takes a `Budget`"),
+    ({"options": 5}, "options is 5; it takes an `Options`"),
+    ({"run_id": 5}, "run_id is 5; it takes a name"),
+])  # fmt: skip
+def test_a_run_that_cannot_be_meant_is_refused(drive, how, says):
+    with pytest.raises(hr.ConfigError, match=says):
+        drive([get_weather]).run("?", model=ScriptedModel(["Hi"]), **how)
 
 
 def test_a_conversation_that_was_forgotten_and_comes_back_never_meets_its_own_earlier_keys(

@@ -43,8 +43,12 @@ class HealthServer:
             raise ConfigError(
                 f"cannot listen on {host}:{port}: {error.strerror}"
             ) from error
-        address = self._server.sockets[0].getsockname()
-        return f"http://{address[0]}:{address[1]}"
+        name, free_port, *_ = self._server.sockets[0].getsockname()
+        return (
+            f"http://[{name}]:{free_port}"
+            if ":" in name
+            else f"http://{name}:{free_port}"
+        )
 
     async def close(self) -> None:
         """Listen no longer."""

@@ -277,7 +277,8 @@ class _Shift:
         self._is_stopping = True
         self._heard.set()
         if self._tasks:
-            await asyncio.wait([*self._tasks.values()], timeout=grace_s)
+            # a NaN would put the loop's timers out of order
+            await asyncio.wait([*self._tasks.values()], timeout=max(0.0, grace_s))
         await self._end_tasks()
         self._is_over = True
         self._heard.set()

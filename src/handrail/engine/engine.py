@@ -449,6 +449,7 @@ class Engine:
         """
         self._check_open()
         budget = self.budget if budget is None else _check_budget(budget)
+        _check("options", options, isinstance(options, Options), "an `Options`")
         run_id = run or new_run_id()
         check_run_name(run_id, self.scope_prefix)
         progress = self._open_progress(run if by_calls else None, said)

@@ -57,8 +57,10 @@ def check_scope(scope: str) -> None:
         )
 
 
-def check_run_name(run_id: str, scope: str) -> None:
-    """Raise ConfigError where a runtime without a scope names a run of another one."""
+def check_run_name(run_id: object, scope: str) -> None:
+    """Raise ConfigError for what is no name, and where a runtime without a scope names a run of another one."""
+    if not isinstance(run_id, str):
+        raise ConfigError(f"run_id is {run_id!r}; it takes a name")
     if not scope and run_id.startswith(_MARK):
         raise ConfigError(
             f"the run {run_id!r} cannot be named: names that begin with {_MARK!r} are those of a scope"

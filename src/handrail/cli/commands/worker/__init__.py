@@ -166,6 +166,8 @@ async def _work(
                     tell=_log_deleted,
                 )
                 beside.append(asyncio.ensure_future(keeping))
+            else:
+                log.info("nothing is deleted here: [retention] has no period")
             ending = _end_on_signals(worker, grace_s)
             log.info(
                 "worker %d takes runs of %s from %s, %d at once",
