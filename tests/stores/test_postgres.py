@@ -451,6 +451,39 @@ def test_a_process_that_was_frozen_between_two_messages_is_sent_away_by_who_wait
         assert claimed(frozen, key="refund:882").state is ClaimState.FRESH
 
 
+def test_an_idle_transaction_without_a_limit_is_ended_by_who_waits(dsn, monkeypatch):
+    """The server's limit does not count while a part of the next message is there."""
+    monkeypatch.setattr(postgres, "FROZEN_S", 0.05)
+    with PostgresStore(dsn) as store, PostgresStore(dsn) as frozen:
+        emptied(dsn)
+        claimed(store)
+        store.use_connection(
+            lambda base: base._db.execute("SET lock_timeout = '200ms'")
+        )
+        lost = frozen.use_connection(lambda base: base._db)
+        lost.execute("SET idle_in_transaction_session_timeout = 0")
+        lost.execute("BEGIN")
+        lost.execute("SELECT * FROM handrail.effects FOR UPDATE")
+        assert claimed(store).state is ClaimState.BUSY
+        with pytest.raises(psycopg.OperationalError):
+            lost.execute("SELECT 1")
+
+
+def test_who_only_reads_is_not_taken_for_a_frozen_process(dsn, monkeypatch):
+    monkeypatch.setattr(postgres, "FROZEN_S", 0.05)
+    ours = psycopg.conninfo.make_conninfo(dsn, application_name="handrail")
+    with PostgresStore(dsn) as store, psycopg.connect(ours) as reading:
+        emptied(dsn)
+        claimed(store)
+        store.use_connection(
+            lambda base: base._db.execute("SET lock_timeout = '200ms'")
+        )
+        reading.execute("SELECT * FROM handrail.effects")
+        with writes_held_for_two_waits(dsn, store):
+            assert claimed(store).state is ClaimState.BUSY
+        assert reading.execute("SELECT 1").fetchall() == [(1,)]
+
+
 def test_another_program_of_our_role_and_name_is_not_taken_for_a_frozen_process(
     dsn, monkeypatch
 ):

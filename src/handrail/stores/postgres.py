@@ -486,8 +486,8 @@ class PostgresConnection:
     def _waits_again(self) -> bool:
         """Whether to wait for a lock once more, having ended who was frozen with it.
 
-        Such a process is in the middle of a pipeline. While the server waits for the rest of that it counts the
-        transaction as active, so its own limit for idle ones does not end it.
+        The server's own limit for idle transactions does not end each of these: while it waits for the rest of a
+        pipeline it counts a transaction as active, or as idle without a limit, going by the last message that came.
         """
         self.rollback()  # the statement that was refused may have been in a transaction
         self._waits = (self._waits + 1) % MAX_WAITS

@@ -9,12 +9,13 @@ SELECT set_config('search_path', 'handrail', false), set_config('lock_timeout', 
   set_config('enable_seqscan', 'off', false), set_config('enable_hashjoin', 'off', false),
   set_config('enable_mergejoin', 'off', false)
 
--- end_frozen: Of a process of ours that is in the middle of a pipeline for so many seconds, the transaction is ended. It holds
--- a table of ours: other programs may have our role and our name, and be in a COPY, which looks alike.
+-- end_frozen: Of a process of ours that has sent nothing for so many seconds in the middle of a transaction, this is ended. It
+-- holds what others wait for, and a table of ours: who only reads is left, and so are other programs with our role and name.
 WITH frozen AS MATERIALIZED (
   SELECT a.pid FROM pg_stat_activity AS a WHERE a.datname = current_database() AND a.usename = current_user
-    AND a.application_name = current_setting('application_name') AND a.state = 'active' AND a.wait_event = 'ClientRead'
-    AND a.query_start < clock_timestamp() - make_interval(secs => %s)
+    AND a.application_name = current_setting('application_name') AND a.state <> 'idle' AND a.wait_event = 'ClientRead'
+    AND a.state_change < clock_timestamp() - make_interval(secs => %s)
+    AND EXISTS (SELECT 1 FROM pg_locks AS l WHERE l.pid = a.pid AND l.locktype IN ('advisory', 'transactionid'))
     AND EXISTS (SELECT 1 FROM pg_locks AS l JOIN pg_class AS c ON c.oid = l.relation
       WHERE l.pid = a.pid AND c.relnamespace = 'handrail'::regnamespace))
 SELECT count(*) FROM frozen WHERE pg_terminate_backend(pid)
