@@ -427,74 +427,54 @@ def test_a_row_that_somebody_holds_is_waited_for_in_bounds_and_hinders_no_other(
             held.result(30)
 
 
-def test_a_process_that_was_frozen_between_two_messages_is_sent_away_by_who_waits(
-    dsn, monkeypatch
-):
-    monkeypatch.setattr(postgres, "FROZEN_S", 0.05)
-    with PostgresStore(dsn) as store, PostgresStore(dsn) as frozen:
+@contextmanager
+def hasty_store(dsn):
+    """Yield a store with one write, which waits for a lock only briefly and finds others frozen after 50 ms."""
+    with pytest.MonkeyPatch.context() as patch, PostgresStore(dsn) as store:
+        patch.setattr(postgres, "FROZEN_S", 0.05)
         emptied(dsn)
         claimed(store)
         store.use_connection(
             lambda base: base._db.execute("SET lock_timeout = '200ms'")
         )
+        yield store
+
+
+@pytest.mark.parametrize("state", ["active", "idle in transaction"])
+def test_a_process_that_was_frozen_in_a_pipeline_is_sent_away_by_who_waits(dsn, state):
+    """Its transaction counts as active, or as idle where a request to flush has come: then the server has no limit."""
+    with hasty_store(dsn) as store, PostgresStore(dsn) as frozen:
         lost = frozen.use_connection(lambda base: base._db)
-        waiting = (
-            "SELECT 1 FROM pg_stat_activity WHERE state = 'active' "
-            "AND wait_event = 'ClientRead' AND query LIKE '%FOR UPDATE'"
+        lost.execute("SET idle_in_transaction_session_timeout = '2s'")
+        beyond_the_limit = (
+            f"SELECT 1 FROM pg_stat_activity WHERE state = '{state}' AND wait_event = 'ClientRead' "
+            "AND query LIKE '%FOR UPDATE' AND state_change < clock_timestamp() - interval '2.5 s'"
         )
         with pytest.raises(psycopg.OperationalError), lost.pipeline() as pipeline:
             lost.execute("BEGIN")
             lost.execute("SELECT * FROM handrail.effects FOR UPDATE")
-            until(lambda: changed(dsn, waiting) == 1)
+            if state != "active":
+                pipeline.sync()
+                lost.pgconn.send_flush_request()
+                lost.pgconn.flush()
+            until(lambda: changed(dsn, beyond_the_limit) == 1)
             assert claimed(store).state is ClaimState.BUSY
             pipeline.sync()
         assert claimed(frozen, key="refund:882").state is ClaimState.FRESH
 
 
-def test_an_idle_transaction_without_a_limit_is_ended_by_who_waits(dsn, monkeypatch):
-    """The server's limit does not count while a part of the next message is there."""
-    monkeypatch.setattr(postgres, "FROZEN_S", 0.05)
-    with PostgresStore(dsn) as store, PostgresStore(dsn) as frozen:
-        emptied(dsn)
-        claimed(store)
-        store.use_connection(
-            lambda base: base._db.execute("SET lock_timeout = '200ms'")
-        )
-        lost = frozen.use_connection(lambda base: base._db)
-        lost.execute("SET idle_in_transaction_session_timeout = 0")
-        lost.execute("BEGIN")
-        lost.execute("SELECT * FROM handrail.effects FOR UPDATE")
-        assert claimed(store).state is ClaimState.BUSY
-        with pytest.raises(psycopg.OperationalError):
-            lost.execute("SELECT 1")
-
-
-def test_who_only_reads_is_not_taken_for_a_frozen_process(dsn, monkeypatch):
-    monkeypatch.setattr(postgres, "FROZEN_S", 0.05)
+def test_who_only_reads_is_not_taken_for_a_frozen_process(dsn):
     ours = psycopg.conninfo.make_conninfo(dsn, application_name="handrail")
-    with PostgresStore(dsn) as store, psycopg.connect(ours) as reading:
-        emptied(dsn)
-        claimed(store)
-        store.use_connection(
-            lambda base: base._db.execute("SET lock_timeout = '200ms'")
-        )
+    with hasty_store(dsn) as store, psycopg.connect(ours) as reading:
         reading.execute("SELECT * FROM handrail.effects")
         with writes_held_for_two_waits(dsn, store):
             assert claimed(store).state is ClaimState.BUSY
         assert reading.execute("SELECT 1").fetchall() == [(1,)]
 
 
-def test_another_program_of_our_role_and_name_is_not_taken_for_a_frozen_process(
-    dsn, monkeypatch
-):
-    monkeypatch.setattr(postgres, "FROZEN_S", 0.05)
+def test_another_program_of_our_role_and_name_is_not_taken_for_a_frozen_process(dsn):
     ours = psycopg.conninfo.make_conninfo(dsn, application_name="shop")
-    with PostgresStore(ours) as store, psycopg.connect(ours) as shop:
-        emptied(dsn)
-        claimed(store)
-        store.use_connection(
-            lambda base: base._db.execute("SET lock_timeout = '200ms'")
-        )
+    with hasty_store(ours) as store, psycopg.connect(ours) as shop:
         shop.execute("CREATE TEMPORARY TABLE orders(number bigint)")
         with shop.cursor().copy("COPY orders FROM STDIN") as orders:
             orders.write_row((1,))

@@ -64,7 +64,7 @@ _OLDEST_SERVER = 130000
 RECONNECT_S = 10.0
 
 FROZEN_S = 3.0
-"""How long a process may leave the server in the middle of a pipeline; as long as a transaction may be idle."""
+"""For how many seconds a process may send nothing in the middle of a transaction: as many as the server's own limit."""
 MAX_WAITS = 3
 """How often a group or a job waits for a lock, 3.5 s each time, before it is refused: as long as SQLite's in all."""
 _QUICKER = (errors.DeadlockDetected, errors.SerializationFailure)
@@ -486,8 +486,8 @@ class PostgresConnection:
     def _waits_again(self) -> bool:
         """Whether to wait for a lock once more, having ended who was frozen with it.
 
-        The server's own limit for idle transactions does not end each of these: while it waits for the rest of a
-        pipeline it counts a transaction as active, or as idle without a limit, going by the last message that came.
+        The server's own limit for idle transactions does not end all of these. In the middle of a pipeline it counts a
+        transaction as active; and a request to flush, which a pipeline sends, takes the limit off an idle one.
         """
         self.rollback()  # the statement that was refused may have been in a transaction
         self._waits = (self._waits + 1) % MAX_WAITS
