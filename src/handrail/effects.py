@@ -153,7 +153,7 @@ CallT = TypeVar("CallT")
 """An admitted call, which the core defines: what an effect is for."""
 
 
-class Reserve(Struct, Generic[CallT], frozen=True):
+class Reserve(Struct, Generic[CallT], frozen=True, gc=False):
     """Wait until the call's resources are free, in the order of asking, then hold them until the call has ended.
 
     Then wait until the tool may be started by its rate.
@@ -249,7 +249,7 @@ class Claimed(Struct, frozen=True, gc=False):
     key: str = ""
 
 
-class Invoke(Struct, Generic[CallT], frozen=True):
+class Invoke(Struct, Generic[CallT], frozen=True, gc=False):
     """Start the tool of a call once. `attempt` counts from 1; `timeout_s` is the time for this attempt."""
 
     call: CallT
@@ -311,7 +311,7 @@ class Unfinished(Struct, frozen=True):
 Outcome: TypeAlias = Returned | Raised | Unfinished
 
 
-class Verify(Struct, Generic[CallT], frozen=True):
+class Verify(Struct, Generic[CallT], frozen=True, gc=False):
     """Ask the tool's own `verify` whether the write of this call has happened."""
 
     call: CallT

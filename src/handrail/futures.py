@@ -39,13 +39,13 @@ class _StateLock(type(RLock())):  # type: ignore[misc]  # a class that has no na
 
 
 _NOBODY: list[Callable[..., Any]] = []
-"""The callbacks of every future that has none. Shared, so nothing may be added to this list."""
+"""The callbacks of every future that has at most one. Shared, so nothing may be added to this list."""
 _UNDER_WAY = frozenset(("PENDING", "RUNNING"))
 _CANCELLED = frozenset(("CANCELLED", "CANCELLED_AND_NOTIFIED"))
 
 
 class StoreFuture(Future[T]):
-    """A future of a store: two objects in place of the sixteen that a `Future` makes for its own condition.
+    """A future of a store: one object in place of the sixteen that a `Future` makes for its own condition.
 
     A crowd of durable runs makes thousands a second and holds many of them at once. Python's garbage collector looks
     at each such object, which was a third of what a durable write cost.
@@ -58,9 +58,12 @@ class StoreFuture(Future[T]):
     _state = "PENDING"
     _result: T | None = None
     _exception: BaseException | None = None
+    _callback: Callable[[Future[T]], Any] | None = None
+    """The first callback, which is nearly always the only one."""
+    _done_callbacks: list[Callable[[Future[T]], Any]] = _NOBODY
+    """The callbacks after the first."""
 
     def __init__(self, *, is_running: bool = False) -> None:
-        self._done_callbacks: list[Callable[..., Any]] = _NOBODY
         if is_running:
             self._state = "RUNNING"
 
@@ -98,7 +101,9 @@ class StoreFuture(Future[T]):
         """See `Future.add_done_callback`."""
         with self._condition:
             if self._state in _UNDER_WAY:
-                if self._done_callbacks is _NOBODY:
+                if self._callback is None:
+                    self._callback = fn
+                elif self._done_callbacks is _NOBODY:
                     self._done_callbacks = [fn]
                 else:
                     self._done_callbacks.append(fn)
@@ -114,14 +119,20 @@ class StoreFuture(Future[T]):
             self._state = "FINISHED"
             for waiter in self._present_waiters or ():
                 waiter.add_result(self)
+        self._invoke_callbacks()
+
+    def _invoke_callbacks(self) -> None:
+        """Call whoever waited; `Future` does so by this name after an exception or a cancel."""
+        first = self._callback
+        if first is None:
+            return
+        others = self._done_callbacks
         # whoever keeps the answer does not keep those who waited for it
-        callbacks = self._done_callbacks
+        self._callback = None
         self._done_callbacks = _NOBODY
-        for callback in callbacks:
-            try:
-                callback(self)
-            except Exception as error:
-                log_exception("whoever waited for a store's answer raised", error)
+        _call(first, self)
+        for callback in others:
+            _call(callback, self)
 
     def result(self, timeout: float | None = None) -> T:
         """See `Future.result`."""
@@ -142,6 +153,13 @@ class StoreFuture(Future[T]):
             done = Event()
             self.add_done_callback(lambda _: done.set())
             done.wait(timeout)
+
+
+def _call(callback: Callable[[Future[Any]], Any], answer: Future[Any]) -> None:
+    try:
+        callback(answer)
+    except Exception as error:
+        log_exception("whoever waited for a store's answer raised", error)
 
 
 def _renew_lock() -> None:

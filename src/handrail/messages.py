@@ -47,7 +47,7 @@ class Usage(Struct, frozen=True):
         )
 
 
-class Turn(Struct, frozen=True):
+class Turn(Struct, frozen=True, gc=False):
     """One answer of a model.
 
     Attributes:
@@ -93,7 +93,7 @@ class SystemMessage(Struct, frozen=True):
     text: str
 
 
-class UserMessage(Struct, frozen=True):
+class UserMessage(Struct, frozen=True, gc=False):
     """What a person says.
 
     Attributes:
@@ -106,13 +106,13 @@ class UserMessage(Struct, frozen=True):
     parts: Sequence[Mapping[str, Json] | Media] = ()
 
 
-class AssistantMessage(Struct, frozen=True):
+class AssistantMessage(Struct, frozen=True, gc=False):
     """An answer of the model: its text and its calls."""
 
     turn: Turn
 
 
-class ToolMessage(Struct, frozen=True):
+class ToolMessage(Struct, frozen=True, gc=False):
     """The result of one call, on its way to the model."""
 
     result: ToolResult

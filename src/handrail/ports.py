@@ -498,7 +498,7 @@ class Described(Struct, frozen=True):
     strict_parameters: dict[str, Json] | None = None
 
 
-class Request(Struct, frozen=True):
+class Request(Struct, frozen=True, gc=False):
     """A request to a model, in our own terms; `timeout_s` bounds the whole exchange."""
 
     messages: Sequence[Message]

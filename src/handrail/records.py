@@ -422,7 +422,7 @@ class AuditEntry(Struct, frozen=True, gc=False):
     may_wait: bool = False
 
 
-class UnwrittenEntry(Struct, frozen=True, eq=False):
+class UnwrittenEntry(Struct, frozen=True, eq=False, gc=False):
     """An entry for the audit log that the store writes when it commits; for a store with `takes_unwritten`.
 
     Attributes:

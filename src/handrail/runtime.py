@@ -802,8 +802,10 @@ class Runtime:
             while True:
                 try:
                     if isinstance(request, PerformBatch):
-                        await self._perform_batch(request)
                         answer = None
+                        waiting = self._begin_batch(request)
+                        if waiting is not None:
+                            await waiting
                     elif isinstance(request, AskTurn):
                         answer = await request.engine.asker.ask(
                             request.active, request.model, request.asked
@@ -825,7 +827,8 @@ class Runtime:
             value: T = stop.value
             return value
 
-    async def _perform_batch(self, request: PerformBatch) -> None:
+    def _begin_batch(self, request: PerformBatch) -> Awaitable[None] | None:
+        """Carry out a batch as far as it waits for nothing; return what waits for its end, None if it has ended."""
         scheduler = self._scheduler
         if scheduler is None or scheduler.loop is not asyncio.get_running_loop():
             scheduler = AsyncioScheduler()
@@ -835,9 +838,10 @@ class Runtime:
         )
         executor.run_until_blocked()
         if not executor.over:
-            await scheduler.wait_for(executor)
+            return scheduler.wait_for(executor)
         if executor.error is not None:
             raise executor.error
+        return None
 
 
 class RunStream(Generic[T]):

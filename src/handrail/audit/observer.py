@@ -8,12 +8,12 @@ Rule 3: the store may delay only records of harmless reads.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from functools import partial
-from typing import TypeVar, cast
+from typing import Any, TypeVar
 
+from msgspec import Struct
 from msgspec.json import decode
 
 from handrail import logs
@@ -69,7 +69,7 @@ class AuditObserver:
         """Whether one of them is about anything but a harmless read."""
         self._answer: Future[None] | None = None
         """The store's answer to the newest records, where it comes later."""
-        self._offered: deque[AuditEntry | UnwrittenEntry] = deque()
+        self._offered: list[AuditEntry | UnwrittenEntry] = []
         """The records that `_answer` confirms."""
         self._untaken: deque[AuditEntry] = deque(maxlen=_MOST_UNTAKEN)
 
@@ -148,7 +148,7 @@ class AuditObserver:
     def flush(self) -> StoreAnswer[None]:
         """Offer the records again that the log did not take; return its answer to all records so far."""
         try:
-            entries = list(_drained(self._untaken))
+            entries = _take_all(self._untaken)
             if entries:
                 self._append(entries)
         finally:
@@ -162,7 +162,7 @@ class AuditObserver:
         self._unsent = []
         may_wait = not self._is_urgent
         self._is_urgent = False
-        write = partial(_write_entry, self._builder, self._run_id, noted, may_wait)
+        write = _TurnRecords(self._builder, self._run_id, noted, may_wait)
         if self._groups and self._writes_later:
             self._append([UnwrittenEntry(self._run_id, write, may_wait)])
         elif self._groups:
@@ -180,10 +180,10 @@ class AuditObserver:
                 ]
             )
 
-    def _append(self, entries: Sequence[AuditEntry | UnwrittenEntry]) -> None:
+    def _append(self, entries: list[Any]) -> None:
         try:
             # Only a store with `takes_unwritten` is given an `UnwrittenEntry`.
-            answer = self._store.append_audit(cast("Sequence[AuditEntry]", entries))
+            answer = self._store.append_audit(entries)
         except Exception:
             self._untaken.extend(map(_written, entries))
             raise
@@ -193,40 +193,59 @@ class AuditObserver:
             self._offered.extend(entries)
             # its callback may have run before it was known to be the answer to these too
             if answer.done():
-                _on_answer(self._run_id, self._offered, self._untaken, answer)
+                _Offer(self._run_id, self._offered, self._untaken)(answer)
             return
         self._answer = answer
-        self._offered = deque(entries)
-        # Not a bound method: the future, which this object refers to, would refer back to it.
-        answer.add_done_callback(
-            partial(_on_answer, self._run_id, self._offered, self._untaken)
-        )
+        self._offered = entries
+        # Not a method of this object: the future, which this object refers to, would refer back to it.
+        answer.add_done_callback(_Offer(self._run_id, entries, self._untaken))
 
 
-def _write_entry(
-    builder: AuditBuilder, run_id: str, noted: Sequence[Noted], may_wait: bool
-) -> AuditEntry:
-    """Return one entry for all that was noted.
+class _TurnRecords(Struct, frozen=True, eq=False, gc=False):
+    """What was noted of one turn, to be written as one entry."""
 
-    A record that cannot be written is reported and left out, so that the others are kept. An entry may so become empty
-    (`count` is 0); the caller does not append an empty one.
-    """
-    records = []
-    try:
-        is_clean = builder.holds_no_secret(noted)
-    except Exception:
-        is_clean = (
-            False  # whichever is at fault is found below, where it is written alone
-        )
-    for each in noted:
+    builder: AuditBuilder
+    run_id: str
+    noted: Sequence[Noted]
+    may_wait: bool
+
+    def __call__(self) -> AuditEntry:
+        """Return one entry for all that was noted.
+
+        A record that cannot be written is reported and left out, so that the others are kept. An entry may so become
+        empty (`count` is 0); the caller does not append an empty one.
+        """
+        records = []
         try:
-            records.append(builder.write(each, is_clean=is_clean))
-        except Exception as error:
-            _log(error)
-    if len(records) == 1:
-        name, body = records[0]
-        return AuditEntry(run_id, name, {}, body, may_wait=may_wait)
-    return group_records(run_id, records, may_wait=may_wait)
+            is_clean = self.builder.holds_no_secret(self.noted)
+        except Exception:
+            # whichever is at fault is found below, where it is written alone
+            is_clean = False
+        for each in self.noted:
+            try:
+                records.append(self.builder.write(each, is_clean=is_clean))
+            except Exception as error:
+                _log(error)
+        if len(records) == 1:
+            name, body = records[0]
+            return AuditEntry(self.run_id, name, {}, body, may_wait=self.may_wait)
+        return group_records(self.run_id, records, may_wait=self.may_wait)
+
+
+class _Offer(Struct, frozen=True, eq=False, gc=False):
+    """Records that the store was given, and what it calls with its answer to them."""
+
+    run_id: str
+    entries: list[AuditEntry | UnwrittenEntry]
+    untaken: deque[AuditEntry]
+
+    def __call__(self, answer: Future[None]) -> None:
+        """Keep the records, to be offered again, if the store did not take them."""
+        if (error := answer.exception()) is not None:
+            self.untaken.extend(map(_written, _take_all(self.entries)))
+            logs.log_exception(
+                f"an audit record of run {self.run_id} could not be written", error
+            )
 
 
 def _written(entry: AuditEntry | UnwrittenEntry) -> AuditEntry:
@@ -239,21 +258,11 @@ def _log(error: Exception) -> None:
     logs.log_exception("what a run did could not be recorded; it goes on", error)
 
 
-def _drained(entries: deque[E]) -> Iterator[E]:
+def _take_all(entries: list[E] | deque[E]) -> list[E]:
     """Take all entries out; another thread may add to them, or take some out, meanwhile."""
+    taken = []
     with suppress(IndexError):
         while True:
-            yield entries.popleft()
-
-
-def _on_answer(
-    run_id: str,
-    offered: deque[AuditEntry | UnwrittenEntry],
-    untaken: deque[AuditEntry],
-    answer: Future[None],
-) -> None:
-    if (error := answer.exception()) is not None:
-        untaken.extend(map(_written, _drained(offered)))
-        logs.log_exception(
-            f"an audit record of run {run_id} could not be written", error
-        )
+            taken.append(entries.pop())
+    taken.reverse()
+    return taken

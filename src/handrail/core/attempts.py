@@ -36,7 +36,7 @@ _SHORTEST_ATTEMPT_S = 0.01
 T = TypeVar("T")
 
 
-class CallOutcome(Struct):
+class CallOutcome(Struct, gc=False):
     """How a call ended, before its result is shaped for the model."""
 
     call: Admitted

@@ -10,7 +10,7 @@ Rule 2: a call starts when every call that it waits for has ended, however it en
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any, TypeAlias, cast
 
@@ -164,9 +164,9 @@ class Batch:
         self._uses: Sequence[frozenset[int]] = ()
         self._waits: dict[int, set[int]] = {}
         self._followers: dict[int, list[int]] = {}
-        # those whose followers are still to be started
-        self._ended: list[int] = []
-        self.refused_circles: set[int] = set()
+        # those whose followers are still to be started; made with the first of them
+        self._ended: list[int] | None = None
+        self.refused_circles: Collection[int] = ()
         self._closing = closing
         self._trust = settings.trust
         # What these calls were written after: a result of this turn tells only those that refer to it.
@@ -497,7 +497,7 @@ class Batch:
         if self._closing and self._closes_circle(state, admitted):
             recorded = self._recorded.get(state.place)
             if recorded is None or not recorded.attempts:
-                self.refused_circles.add(state.index)
+                self.refused_circles = {*self.refused_circles, state.index}
                 return refuse_circle(name)
         return budgets.spend_call(self._budget, self._spent, name) or admitted
 
@@ -648,10 +648,12 @@ class Batch:
                 state.call, result, settings.now() - state.since, recalled
             )
         if state.index in self._followers:
-            self._ended.append(state.index)
-            # else the loop that brought us here goes on with it
-            if len(self._ended) == 1:
-                self._start_followers()
+            if self._ended:
+                # the loop that brought us here goes on with it
+                self._ended.append(state.index)
+            else:
+                self._ended = [state.index]
+                self._start_followers(self._ended)
 
     def _complete_label(
         self, state: CallState, result: ToolResult, trust: Trust, *, recalled: bool
@@ -669,16 +671,16 @@ class Batch:
             result = replace(result, label=label)
         return result
 
-    def _start_followers(self) -> None:
+    def _start_followers(self, ended: list[int]) -> None:
         """Start the calls that waited for one that has ended. A loop: one end may cause the next at once."""
-        while self._ended:
-            ended = self._ended[0]
-            for index in self._followers.pop(ended):
-                self._waits[index].discard(ended)
+        while ended:
+            first = ended[0]
+            for index in self._followers.pop(first):
+                self._waits[index].discard(first)
                 follower = self.states[index]
                 if not self._waits[index] and follower.pending is not None:
                     self._begin(follower, follower.pending)
-            self._ended.pop(0)
+            ended.pop(0)
 
 
 def refuse_cancelled(call: ToolCall) -> Failure:

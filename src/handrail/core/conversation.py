@@ -102,7 +102,7 @@ class Progress(Struct):
         return bool(names) and set(names).issubset(self.last_names)
 
 
-class AskModel(Struct):
+class AskModel(Struct, gc=False):
     """Ask the model for its next turn, showing it these tools."""
 
     messages: Sequence[Message]
@@ -112,7 +112,7 @@ class AskModel(Struct):
     """Which call it must make, or `none`, as `Options.tool_choice` says it; empty leaves it to the run's options."""
 
 
-class RunCalls(Struct):
+class RunCalls(Struct, gc=False):
     """Carry out the calls of a turn, with the tools that the model was shown."""
 
     turn: Turn
@@ -220,7 +220,7 @@ def _take_answer(parts: _Parts, turn: Turn) -> Ending | None:
     )
 
 
-class _TurnOutcome(Struct):
+class _TurnOutcome(Struct, gc=False):
     """What came of a turn with calls, as the steps of `_take_calls` find it out."""
 
     turn: Turn

@@ -61,7 +61,7 @@ from handrail.records import AWAITS_RESULT
 from handrail.schemas.validation import NULLS_LEFT_OUT
 
 
-class ExecutedCall(Struct, frozen=True):
+class ExecutedCall(Struct, frozen=True, gc=False):
     """A call as it was carried out, perhaps edited by a person, and its result."""
 
     call: Admitted

@@ -12,7 +12,7 @@ Rule 2: once a write has started, an unavailable store or a cancelled run takes 
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from typing import Any
+from typing import Any, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -79,7 +79,7 @@ _MOST_QUESTIONS = 10
 _VERIFIED = "the answer was lost; it was verified that this happened"
 
 
-class HeldClaim(Struct, frozen=True):
+class HeldClaim(Struct, frozen=True, gc=False):
     """A claim of a call, and the ledger's answer."""
 
     call: Admitted
@@ -99,9 +99,28 @@ def perform_write(
     own_key = call.key
     reason = call.verdict.reason
     place = call.place
+    held: HeldClaim | Failure
     while True:
+        claim = claim_for(call, settings)
         try:
-            held = yield from _take_claim(call, claimed, reason, place, settings)
+            if claimed is None:
+                began = settings.now()
+                claimed = cast("Claimed", (yield claim))
+                # as nearly every claim is answered; the generator for the others is not begun
+                if claimed.state is ClaimState.FRESH:
+                    held = HeldClaim(call, claim, claimed)
+                else:
+                    held = yield from _take_claim(
+                        call,
+                        claim,
+                        claimed,
+                        began=began,
+                        reason=reason,
+                        place=place,
+                        settings=settings,
+                    )
+            else:
+                held = HeldClaim(call, claim, claimed)
         except (StoreUnavailable, CallCancelled):
             if outcome is None:
                 raise
@@ -294,30 +313,35 @@ def _can_find_out(claimed: Claimed) -> bool:
 
 def _take_claim(
     call: Admitted,
-    claimed: Claimed | None,
+    claim: Claim,
+    first: Claimed,
+    *,
+    began: float,
     reason: str,
     place: str,
     settings: RunSettings,
 ) -> Generator[Effect[Admitted], Any, HeldClaim | Failure]:
-    """Claim under the call's approval; if another call has used it, ask for another approval.
+    """Claim until the answer is final; if another call has used the call's approval, ask for another one.
 
     Args:
-        claimed: The ledger's answer, if it was looked up already.
+        first: The answer to the claim.
+        began: When it was asked for.
         reason: Why a person is asked.
         place: The call's place in its run, for a question.
     """
-    if claimed is not None:
-        return HeldClaim(call, claim_for(call, settings), claimed)
+    answer: Claimed | None = first
     for _ in range(_MOST_QUESTIONS):
-        claim = claim_for(call, settings)
-        began = settings.now()
-        answer: Claimed = yield claim
+        if answer is None:
+            claim = claim_for(call, settings)
+            began = settings.now()
+            answer = cast("Claimed", (yield claim))
         if answer.state in _PASSING:
             answer = yield from _ask_again(
                 claim, answer, call.tool, settings, began=began
             )
         if _can_find_out(answer) and call.key != answer.key:
             call = replace(call, key=answer.key)
+            answer = None
             continue
         if answer.state is not ClaimState.UNAPPROVED:
             return HeldClaim(call, claim, answer)
@@ -338,6 +362,7 @@ def _take_claim(
             failure = yield from reserve(call)
             if failure is not None:
                 return failure
+        answer = None
     return Failure(
         Code.NOT_APPROVED,
         f"`{call.tool.name}` was not started: other calls have used each approval that was given.",

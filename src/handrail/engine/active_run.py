@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from functools import partial
 from os import environ, urandom
 from secrets import token_hex
 from time import time
@@ -15,7 +16,7 @@ from msgspec.structs import force_setattr, replace
 
 from handrail import logs, plugins
 from handrail.audit.observer import AuditObserver
-from handrail.core.budgets import Budget
+from handrail.core.budgets import Budget, Spent
 from handrail.core.conversation import Ending, Progress, Status, last_text
 from handrail.core.flow import FlowState
 from handrail.core.history import Window
@@ -95,6 +96,11 @@ def is_driven_here(record: RunRecord) -> bool:
 def _driver_of(record: RunRecord) -> tuple[Any, ...]:
     # by when it was created too: several stores may have runs of one name
     return owner(), record.run_id, record.created, record.epoch
+
+
+def _working_s(now: Callable[[], float], started: float, spent: Spent) -> float:
+    """Return how long a run has worked, without the time that people took."""
+    return now() - started - spent.waited_s
 
 
 class Earlier(Struct, frozen=True):
@@ -241,12 +247,10 @@ class ActiveRun(Struct, eq=False):
         if stored.record.cancel_requested and not replaying:
             # the process that was to cancel it died before it did
             self.cancelled = True
-        # with `spent` in place of the run itself, which would then hold itself
-        started = self.started
-        spent = self.progress.spent
         self.recording = JournalCursor(
             stored,
-            lambda: now() - started - spent.waited_s,
+            # with `spent` in place of the run itself, which would then hold itself
+            partial(_working_s, now, self.started, self.progress.spent),
             replaying=replaying,
             as_texts=as_texts,
         )
@@ -318,6 +322,12 @@ class ActiveRun(Struct, eq=False):
         self.cancelled = True
         for stop in list(self.stops):
             stop()
+
+    def cancel_if_wished(self, answer: Future[bool]) -> None:
+        """Cancel if the store's answer says that somebody has asked for the run's end; from any thread."""
+        failed = answer.cancelled() or answer.exception() is not None
+        if not failed and answer.result():
+            self.cancel()
 
     def add_stop(self, stop: Callable[[], Any]) -> None:
         """Call this when the run is cancelled."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from typing import Any
+
+from msgspec import Struct
 
 from handrail.engine.attempts import CANCEL_GRACE_S
 from handrail.engine.eager_tasks import EagerTasks
@@ -52,9 +53,13 @@ class AsyncioScheduler:
             then(*args)
 
     async def wait_for(self, executor: BatchExecutor) -> None:
-        """Return when every call has its result; if the task is cancelled, the calls are cancelled first."""
+        """Return when every call has its result; if the task is cancelled, the calls are cancelled first.
+
+        Raises:
+            Exception: Whatever has kept the calls from being carried out.
+        """
         active = executor.active
-        stop = partial(self.call_soon_threadsafe, executor.cancel)
+        stop = executor.cancel_soon
         active.add_stop(stop)
         if active.cancelled:  # before the stop was there to be called
             executor.cancel()
@@ -70,16 +75,23 @@ class AsyncioScheduler:
             raise
         finally:
             active.remove_stop(stop)
+        if executor.error is not None:
+            raise executor.error
 
     def _make_end(self, executor: BatchExecutor) -> asyncio.Future[None]:
         """Return a new future of the batch's end. Not one for all: a waiter that is cancelled cancels its future."""
         end: asyncio.Future[None] = self.loop.create_future()
-        executor.when_over = partial(_set, end)
+        executor.when_over = _BatchEnd(end)
         return end
 
 
-def _set(end: asyncio.Future[None]) -> None:
-    # the loop may be closed, and then nobody waits any longer
-    with suppress(RuntimeError):
-        if not end.done():
-            end.set_result(None)
+class _BatchEnd(Struct, gc=False):
+    """What is called at the end of a batch: ends the wait for it."""
+
+    end: asyncio.Future[None]
+
+    def __call__(self) -> None:
+        # the loop may be closed, and then nobody waits any longer
+        with suppress(RuntimeError):
+            if not self.end.done():
+                self.end.set_result(None)

@@ -100,7 +100,7 @@ class Attempts(Struct, eq=False):
     secrets: KnownSecrets | None
     under_way: dict[CallState, Attempt] = {}
     together: dict[float, list[Attempt]] = {}
-    alarms: list[Handle] = []
+    alarms: Sequence[Handle] = ()
 
     def make(
         self,
@@ -179,7 +179,7 @@ class Attempts(Struct, eq=False):
         """Cancel every alarm."""
         for alarm in self.alarms:
             alarm.cancel()
-        self.alarms.clear()
+        self.alarms = ()
 
     # ------------------------------------------------------------------ ending
 
@@ -286,7 +286,8 @@ class Attempts(Struct, eq=False):
             return
         together = [attempt]
         self.together[seconds] = together
-        self.alarms.append(self.scheduler.call_later(seconds, self._ring, together))
+        alarm = self.scheduler.call_later(seconds, self._ring, together)
+        self.alarms = (*self.alarms, alarm)
 
     def _ring(self, attempts: Sequence[Attempt]) -> None:
         """End those of these attempts that are still under way: their time is over."""

@@ -144,7 +144,7 @@ others are within one, counts from nothing. Its writes, approvals and long resul
 T = TypeVar("T")
 
 
-class AskTurn(Struct, frozen=True):
+class AskTurn(Struct, frozen=True, gc=False):
     """Request the next turn of a run's model; `ModelError` may be thrown in."""
 
     engine: Engine
@@ -153,7 +153,7 @@ class AskTurn(Struct, frozen=True):
     asked: AskModel
 
 
-class PerformBatch(Struct, frozen=True):
+class PerformBatch(Struct, frozen=True, gc=False):
     """Request that the calls of a batch are performed; the answer is None once every call has its result."""
 
     engine: Engine
@@ -1031,7 +1031,7 @@ class Engine:
             yield from self._send_entry(active, recording)
             if recording.sent is not None:
                 # the model is asked next; whoever has asked for the run's end does not pay for its answer
-                recording.sent.add_done_callback(partial(_cancel_if_wished, active))
+                recording.sent.add_done_callback(active.cancel_if_wished)
             if not active.goes_ahead:
                 yield from self.confirm_entry(active, recording)
         if batch.prescribes and not active.cancelled:
@@ -1339,13 +1339,6 @@ def _texts_of(secrets: Iterable[str | Secret]) -> tuple[str, ...]:
 def _is_secret(value: object) -> bool:
     # pydantic's are welcome too
     return hasattr(type(value), "get_secret_value")
-
-
-def _cancel_if_wished(active: ActiveRun, answer: Future[Any]) -> None:
-    """End what is under way if the store says that somebody has asked for the run's end."""
-    failed = answer.cancelled() or answer.exception() is not None
-    if not failed and answer.result():
-        active.cancel()
 
 
 def _check_budget(budget: Any) -> Budget:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future as ThreadFuture
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
@@ -75,7 +75,7 @@ from handrail.events import (
     Event,
     Progressed,
 )
-from handrail.futures import then, wait_for
+from handrail.futures import StoreFuture, then, wait_for
 from handrail.ports import LeaseStore
 from handrail.records import ApprovalRequest
 from handrail.sandboxes import levels
@@ -102,6 +102,25 @@ class PendingEffect(Struct, eq=False):
         """Stop the timer or the work that would answer it."""
         if self.stop is not None:
             self.stop.cancel()
+
+
+class StoreQuestion(PendingEffect, eq=False, kw_only=True):
+    """What a call has asked the store, and what the store calls with its answer.
+
+    One object for both: a crowd of durable runs has thousands at once, at which Python's garbage collector looks.
+
+    Attributes:
+        asked_at: In monotonic seconds.
+    """
+
+    executor: BatchExecutor
+    state: CallState
+    asked_at: float
+
+    def __call__(self, done: ThreadFuture[Any]) -> None:
+        """Bring the answer to the scheduler's thread."""
+        executor = self.executor
+        executor.scheduler.call_soon_threadsafe(executor.read_store_answer, self, done)
 
 
 class Deciding(Struct, eq=False):
@@ -138,14 +157,12 @@ class BatchExecutor:
         self.active = active
         self.batch = batch
         self.error: Exception | None = None
-        self.reserving: set[CallState] = set()
+        self.reserving: Collection[CallState] = ()
         """Those that hold resources or stand in line for them, perhaps no longer."""
         self.waits: dict[CallState, PendingEffect] = {}
         self.leases: dict[CallState, Lease] = {}
-        self.asked_at: dict[CallState, float] = {}
-        self.latest: dict[CallState, int] = {}
-        self.progress: list[tuple[CallState, Progressed]] = []
-        """Progress of tools that observers have not seen yet."""
+        self.progress: list[tuple[CallState, Progressed]] | None = None
+        """Progress of tools that observers have not seen yet; None before a tool has started that may report any."""
         self.silence: Handle | None = None
         """Rings when the store counts as silent. One timer for all that it was asked: most is answered at once."""
         self.beat: Handle | None = None
@@ -552,7 +569,7 @@ class BatchExecutor:
         call = effect.call
         pending = PendingEffect(effect)
         if call.resources:
-            self.reserving.add(state)
+            self.reserving = {*self.reserving, state}
             turn = partial(
                 self.scheduler.call_soon_threadsafe,
                 self.take_turn,
@@ -637,6 +654,8 @@ class BatchExecutor:
         *args: Any,
     ) -> None:
         """Ask the store; answer at once when it does."""
+        # before the question, from which a lease counts: a process may be frozen between question and answer
+        asked_at = monotonic()
         try:
             answer = ask(*args)
         except Exception as error:
@@ -644,19 +663,13 @@ class BatchExecutor:
             self.throw_unavailable(state, effect, late_results.store_unavailable(error))
             return
         if not isinstance(answer, ThreadFuture):
-            self.take_store_answer(state, effect, answer)
+            self.take_store_answer(state, effect, answer, asked_at)
             return
-        pending = self.wait(state, effect)
-        answer.add_done_callback(
-            partial(
-                self.scheduler.call_soon_threadsafe,
-                self.read_store_answer,
-                state,
-                pending,
-            )
-        )
+        question = StoreQuestion(effect, executor=self, state=state, asked_at=asked_at)
+        self.waits[state] = question
+        answer.add_done_callback(question)
         if not answer.done():
-            pending.silent_at = monotonic() + STORE_S
+            question.silent_at = asked_at + STORE_S
             if self.silence is None:
                 self.silence = self.scheduler.call_rarely(STORE_S, self.check_silence)
 
@@ -670,8 +683,6 @@ class BatchExecutor:
                 state, effect, work, partial(self.claim_settled, state, effect)
             )
             return
-        # Counted from the question, not from the answer: a process may be frozen between the two.
-        self.asked_at[state] = monotonic()
         self.active.send_records()
         self.ask_store(state, effect, self.engine.unrecorded.claim, effect)
 
@@ -689,7 +700,7 @@ class BatchExecutor:
             self.throw_unavailable(state, effect, late_results.store_unavailable(error))
             return
         if not isinstance(answer, ThreadFuture):
-            self.take_store_answer(state, effect, answer)
+            self.take_settlement(state, effect, answer)
             return
         # Of its own: whoever waits for it and is cancelled must not cancel the settlement.
         self.active.unsettled.append(_follow(answer))
@@ -701,35 +712,39 @@ class BatchExecutor:
             self.engine.unrecorded,
             self.scheduler,
         )
-        answer.add_done_callback(sent.take_answer)
+        answer.add_done_callback(sent)
         self.answer(state, True)
 
     def read_store_answer(
-        self, state: CallState, pending: PendingEffect, done: ThreadFuture[Any]
+        self, question: StoreQuestion, done: ThreadFuture[Any]
     ) -> None:
         """Take what the store has answered in its own thread."""
-        if not self.stop_waiting(state, pending):
+        state = question.state
+        effect = question.effect
+        if not self.stop_waiting(state, question):
             return
-        pending.cancel()
         self.start_nothing_once_left()
         try:
             answer = done.result()
         except Exception as error:
-            self.throw_unavailable(
-                state, pending.effect, late_results.store_unavailable(error)
-            )
+            self.throw_unavailable(state, effect, late_results.store_unavailable(error))
         else:
-            self.take_store_answer(state, pending.effect, answer)
+            self.take_store_answer(state, effect, answer, question.asked_at)
 
     def take_store_answer(
-        self, state: CallState, effect: Effect[Admitted], answer: Any
+        self, state: CallState, effect: Effect[Admitted], answer: Any, asked_at: float
     ) -> None:
         """Remember a claim, report a settlement that met no row, and answer the call."""
         if type(effect) is Claim:
-            self.leases[state] = Lease(
-                effect, answer, self.asked_at[state], state.call.name
-            )
-        elif answer is False and isinstance(effect, Settle):
+            self.leases[state] = Lease(effect, answer, asked_at, state.call.name)
+        elif isinstance(effect, Settle):
+            self.take_settlement(state, effect, answer)
+            return
+        self.answer(state, answer)
+
+    def take_settlement(self, state: CallState, effect: Settle, answer: bool) -> None:
+        """Report a settlement that met no row, and answer the call."""
+        if answer is False:
             late_results.tell_refused(self.active, state.call, effect)
         self.answer(state, answer)
 
@@ -888,7 +903,7 @@ class BatchExecutor:
                 flag=flag,
             )
         if traits.writes:
-            self.latest[state] = effect.attempt
+            self.leases[state].attempt = effect.attempt
         start = tool.bind_call(call.bound, context, self.active.injected)
         if self.surrounds:
             start = self.surround(state, effect, start)
@@ -992,6 +1007,8 @@ class BatchExecutor:
     ) -> Context[Any]:
         """Return what the tool may know about this attempt."""
         report = None
+        if self.active.observers and self.progress is None:
+            self.progress = []
         if self.active.observers or state in self.leases:
             report = partial(self.take_progress, state, flag)
         lease = self.leases.get(state)
@@ -1021,16 +1038,17 @@ class BatchExecutor:
             and self.engine.leases is not None
         ):
             lease.renew(self.engine.leases)
-        if self.active.observers and not flag.is_set():
+        if self.progress is not None and not flag.is_set():
             self.progress.append((state, Progressed(state.call, done, total, note)))
             self.scheduler.call_soon_threadsafe(self.tell_progress)
 
     def tell_progress(self) -> None:
         """Tell observers the progress of tools, except of calls that have their result."""
+        progress = self.progress or []
         # once the scheduler is left, this thread and a tool's may empty the queue at once
         with suppress(IndexError):
             while True:
-                state, event = self.progress.pop(0)
+                state, event = progress.pop(0)
                 if self.batch.results[state.index] is None:
                     self.active.tell(event)
 
@@ -1075,7 +1093,6 @@ class BatchExecutor:
             if inspect.iscoroutine(outcome.value):
                 outcome.value.close()
             outcome = Unfinished(End.STOPPED, attempt.by_cancel)
-        newest = self.latest.get(state) == attempt.number
         engine = self.engine
         lease = self.leases.get(state)
         late_results.settle(
@@ -1085,7 +1102,7 @@ class BatchExecutor:
             state,
             lease=lease,
             outcome=outcome,
-            newest=newest,
+            newest=lease is not None and lease.attempt == attempt.number,
         )
         if state in self.reserving and (
             self.error is not None or self.batch.results[state.index] is not None
@@ -1115,6 +1132,10 @@ class BatchExecutor:
                 self.cut_short(state, pending.effect)
         self.attempts.cancel(hard)
         self.run_until_blocked()
+
+    def cancel_soon(self) -> None:
+        """Cancel in the scheduler's thread; from any thread."""
+        self.scheduler.call_soon_threadsafe(self.cancel)
 
     def cut_short(self, state: CallState, effect: Effect[Admitted]) -> None:
         """Answer an effect that is not performed, or not to its end, because the run was cancelled."""
@@ -1154,6 +1175,9 @@ def _lease_ends(effect: Effect[Admitted]) -> float:
 
 def _follow(answer: ThreadFuture[bool]) -> ThreadFuture[bool]:
     """Return a future that ends as another one does; whoever waits for it and is cancelled does not cancel that one."""
+    if isinstance(answer, StoreFuture):
+        answer.start()  # nobody can cancel it from now on
+        return answer
     if answer.running() or answer.done():
         return answer
     return cast("ThreadFuture[bool]", then(answer, bool))

@@ -95,8 +95,8 @@ def tell_refused(active: ActiveRun, call: ToolCall, settle: Settle) -> None:
         )
 
 
-class SentSettlement(Struct, eq=False):
-    """The end of a write that was sent to the store while its run goes on.
+class SentSettlement(Struct, eq=False, gc=False):
+    """The end of a write that was sent to the store while its run goes on, and what the store calls with its answer.
 
     It holds what the store's answer needs, and nothing of the batch that the call belongs to: that is over by then.
     """
@@ -108,7 +108,7 @@ class SentSettlement(Struct, eq=False):
     unrecorded: Unrecorded
     scheduler: Scheduler
 
-    def take_answer(self, done: Future[bool]) -> None:
+    def __call__(self, done: Future[bool]) -> None:
         """Keep an end that the store did not take, or report one that it refused; in the store's thread."""
         error = CancelledError() if done.cancelled() else done.exception()
         if error is not None:

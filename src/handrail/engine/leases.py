@@ -32,12 +32,14 @@ class Lease:
         name: The tool's, for the log.
     """
 
-    __slots__ = ("_renewal_s", "_until", "claim", "claimed", "name")
+    __slots__ = ("_renewal_s", "_until", "attempt", "claim", "claimed", "name")
 
     def __init__(self, claim: Claim, claimed: Claimed, asked: float, name: str) -> None:
         self.claim = claim
         self.claimed = claimed
         self.name = name
+        self.attempt = 0
+        """Number of the newest attempt that was begun under it; 0 before the first."""
         self._until = asked + claim.lease_s
         if claimed.state is ClaimState.CHECK:
             # it counts from when the requests of its earlier owners can no longer arrive

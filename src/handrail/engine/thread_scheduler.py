@@ -60,7 +60,7 @@ class ThreadScheduler:
     def perform(self, executor: BatchExecutor) -> None:
         """Return when every call has its result. A keyboard interrupt cancels the calls first."""
         active = executor.active
-        stop = partial(self.call_soon_threadsafe, executor.cancel)
+        stop = executor.cancel_soon
         active.add_stop(stop)
         if active.cancelled:
             stop()

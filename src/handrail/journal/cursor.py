@@ -251,7 +251,7 @@ class JournalCursor:
         if not self.has_new_steps:
             return None
         self._unconfirmed = JournalEntry(self.run_id, self.epoch, self._open_steps())
-        self._new_steps = []
+        self._new_steps.clear()
         return self._unconfirmed
 
     def confirm_entry(self) -> None:

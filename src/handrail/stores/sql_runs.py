@@ -143,47 +143,18 @@ class DurableRuns(SubmittedRuns):
         )
         encoded_steps = _encode_steps(steps)
 
-        def begin(
-            database: Database, now: float
-        ) -> StoredRun | RunNameTaken | Fenced | ConfigError:
-            is_known = record.epoch > 0 and not new
-            if is_known and not unchanged:
-                rows = database.run(_SQL["begin_again"], (run_id,))
-            elif unchanged:
-                rows = database.run(_SQL["begin_unchanged"], (run_id, record.epoch))
-            else:
-                statement = _SQL["begin_new" if new else "begin"]
-                rows = database.run(statement, (*described, now, now, owner))
-            if unchanged and not rows:
-                return Fenced(f"the run {record.run_id!r} has been taken over")
-            if is_known and not rows:
-                # as a new run it would do again what its calls have done
-                return ConfigError(f"the run {record.run_id!r} was deleted meanwhile")
-            if not rows:
-                [row] = database.run(_SQL["run"], (run_id,))
-                return _run_record(row).name_taken()
-            [row] = rows
-            epoch = row[4]
-            if encoded_steps:
-                entry = _EncodedEntry(run_id, epoch, None, None, encoded_steps)
-                _append_entries(database, now, [entry])
-            # a new run: its input is the one that we have, and it has no steps
-            if epoch == 1:
-                return StoredRun(_run_record(row, record.input), tuple(steps))
-            earlier = _run_record(row)
-            takeovers = earlier.takeovers_at(now)
-            database.run(_SQL["take"], (now, owner, takeovers, run_id))
-            taken = replace(
-                earlier,
-                status="running",
-                updated=now,
-                owner=record.owner,
-                takeovers=takeovers,
-            )
-            has_steps = unchanged and steps
-            return StoredRun(taken, () if has_steps else _steps(database, run_id))
-
-        return self._submit(begin)
+        beginning = _Beginning(
+            run_id=run_id,
+            epoch=record.epoch,
+            record=record,
+            described=described,
+            owner=owner,
+            steps=steps,
+            encoded_steps=encoded_steps,
+            is_new=new,
+            unchanged=unchanged,
+        )
+        return self._writer.submit(GroupOperation(_begin_runs, beginning))
 
     def append_entry(self, entry: JournalEntry) -> Future[bool]:
         """See `ports.RunStore.append_entry`."""
@@ -670,6 +641,75 @@ def _load_digest_key(connection: Connection) -> bytes:
         connection.run(_SQL["add_digest_key"], new)
         rows = connection.run(_SQL["digest_keys"])
     return bytes.fromhex(rows[0][0])
+
+
+# ---------------------------------------------------------------------- beginning a run
+
+
+class _Beginning(Struct, frozen=True, gc=False):
+    """A run that begins or goes on, and what its row is to hold; see `ports.RunStore.begin_run`."""
+
+    run_id: str
+    epoch: int
+    record: RunRecord
+    described: tuple[Any, ...]
+    owner: str
+    steps: Sequence[JournalStep]
+    encoded_steps: Sequence[tuple[str, str, str, float]]
+    is_new: bool
+    unchanged: bool
+
+
+def _begin_runs(
+    database: Database, now: float, beginnings: Sequence[_Beginning]
+) -> list[StoredRun | RunNameTaken | Fenced | ConfigError]:
+    return [_begin_run(database, now, each) for each in beginnings]
+
+
+def _begin_run(
+    database: Database, now: float, beginning: _Beginning
+) -> StoredRun | RunNameTaken | Fenced | ConfigError:
+    run_id = beginning.run_id
+    record = beginning.record
+    steps = beginning.steps
+    unchanged = beginning.unchanged
+    is_known = record.epoch > 0 and not beginning.is_new
+    if is_known and not unchanged:
+        rows = database.run(_SQL["begin_again"], (run_id,))
+    elif unchanged:
+        rows = database.run(_SQL["begin_unchanged"], (run_id, record.epoch))
+    else:
+        statement = _SQL["begin_new" if beginning.is_new else "begin"]
+        values = (*beginning.described, now, now, beginning.owner)
+        rows = database.run(statement, values)
+    if unchanged and not rows:
+        return Fenced(f"the run {record.run_id!r} has been taken over")
+    if is_known and not rows:
+        # as a new run it would do again what its calls have done
+        return ConfigError(f"the run {record.run_id!r} was deleted meanwhile")
+    if not rows:
+        [row] = database.run(_SQL["run"], (run_id,))
+        return _run_record(row).name_taken()
+    [row] = rows
+    epoch = row[4]
+    if beginning.encoded_steps:
+        entry = _EncodedEntry(run_id, epoch, None, None, beginning.encoded_steps)
+        _append_entries(database, now, [entry])
+    # a new run: its input is the one that we have, and it has no steps
+    if epoch == 1:
+        return StoredRun(_run_record(row, record.input), tuple(steps))
+    earlier = _run_record(row)
+    takeovers = earlier.takeovers_at(now)
+    database.run(_SQL["take"], (now, beginning.owner, takeovers, run_id))
+    taken = replace(
+        earlier,
+        status="running",
+        updated=now,
+        owner=record.owner,
+        takeovers=takeovers,
+    )
+    has_steps = unchanged and steps
+    return StoredRun(taken, () if has_steps else _steps(database, run_id))
 
 
 # ---------------------------------------------------------------------- journal entries
