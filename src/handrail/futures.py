@@ -40,6 +40,7 @@ class _StateLock(type(RLock())):  # type: ignore[misc]  # a class that has no na
 
 _NOBODY: list[Callable[..., Any]] = []
 """The callbacks of every future that has at most one. Shared, so nothing may be added to this list."""
+_RAISED = "whoever waited for a store's answer raised"
 _UNDER_WAY = frozenset(("PENDING", "RUNNING"))
 _CANCELLED = frozenset(("CANCELLED", "CANCELLED_AND_NOTIFIED"))
 
@@ -90,6 +91,8 @@ class StoreFuture(Future[T]):
 
     def start(self) -> bool:
         """Return whether the answer is still wanted; from now on nobody can cancel it."""
+        if self._state == "RUNNING":
+            return True
         with self._condition:
             if self._state == "PENDING":
                 self._state = "RUNNING"
@@ -119,20 +122,27 @@ class StoreFuture(Future[T]):
             self._state = "FINISHED"
             for waiter in self._present_waiters or ():
                 waiter.add_result(self)
-        self._invoke_callbacks()
+        if self._done_callbacks is not _NOBODY:
+            self._invoke_callbacks()
+        elif (callback := self._callback) is not None:
+            self._callback = None
+            try:
+                callback(self)
+            except Exception as error:
+                log_exception(_RAISED, error)
 
     def _invoke_callbacks(self) -> None:
         """Call whoever waited; `Future` does so by this name after an exception or a cancel."""
-        first = self._callback
-        if first is None:
-            return
-        others = self._done_callbacks
+        callbacks = (self._callback, *self._done_callbacks)
         # whoever keeps the answer does not keep those who waited for it
         self._callback = None
         self._done_callbacks = _NOBODY
-        _call(first, self)
-        for callback in others:
-            _call(callback, self)
+        for callback in callbacks:
+            try:
+                if callback is not None:
+                    callback(self)
+            except Exception as error:
+                log_exception(_RAISED, error)
 
     def result(self, timeout: float | None = None) -> T:
         """See `Future.result`."""
@@ -153,13 +163,6 @@ class StoreFuture(Future[T]):
             done = Event()
             self.add_done_callback(lambda _: done.set())
             done.wait(timeout)
-
-
-def _call(callback: Callable[[Future[Any]], Any], answer: Future[Any]) -> None:
-    try:
-        callback(answer)
-    except Exception as error:
-        log_exception("whoever waited for a store's answer raised", error)
 
 
 def _renew_lock() -> None:

@@ -175,10 +175,20 @@ def conversation(
         if not _is_wait_of_program(turn, progress.messages):
             spent.turns += 1
         spent.usage += turn.usage
-        if turn.calls:
-            ending = yield from _take_calls(parts, turn, shown)
-        else:
+        if not turn.calls:
             ending = _take_answer(parts, turn)
+        else:
+            outcome = _TurnOutcome(split_glued_calls(turn, shown), [])
+            calls = outcome.turn
+            if output is not None:
+                calls = output.without_answers(calls)
+            ending = _take_calls(
+                parts,
+                outcome,
+                calls,
+                # held by no name: what a turn was carried out with is let go before the next one
+                (yield RunCalls(calls, shown, progress.turn)) if calls.calls else None,
+            )
         if ending is not None:
             return ending
 
@@ -221,7 +231,11 @@ def _take_answer(parts: _Parts, turn: Turn) -> Ending | None:
 
 
 class _TurnOutcome(Struct, gc=False):
-    """What came of a turn with calls, as the steps of `_take_calls` find it out."""
+    """What came of a turn with calls, as the steps of `_take_calls` find it out.
+
+    Attributes:
+        turn: As it goes into the history.
+    """
 
     turn: Turn
     results: list[ToolResult]
@@ -233,19 +247,18 @@ class _TurnOutcome(Struct, gc=False):
 
 
 def _take_calls(
-    parts: _Parts, turn: Turn, tools: Toolset
-) -> Generator[RunCalls, Any, Ending | None]:
-    """Carry out the calls of a turn and add them with their results to the history; None when the run goes on."""
+    parts: _Parts, outcome: _TurnOutcome, calls: Turn, batch: Batch | None
+) -> Ending | None:
+    """Add the calls of a turn with their results to the history; None when the run goes on.
+
+    Args:
+        calls: The turn without the calls that stand for its answer.
+        batch: Its calls as they were carried out, if there were any.
+    """
     progress = parts.progress
     output = parts.output
-    outcome = _TurnOutcome(split_glued_calls(turn, tools), [])
-    calls = outcome.turn
-    if output is not None:
-        calls = output.without_answers(outcome.turn)
     answers = calls is not outcome.turn
-    batch: Batch | None = None
-    if calls.calls:
-        batch = yield RunCalls(calls, tools, progress.turn)
+    if batch is not None:
         outcome.results, outcome.stop_reason = detect_loops(progress.repeats, batch)
         if batch.prescribes:
             outcome.ending = _ending_by_tools(batch, output)

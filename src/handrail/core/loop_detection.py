@@ -118,7 +118,10 @@ def detect_loops(detector: LoopDetector, batch: Batch) -> tuple[list[ToolResult]
             if admitted.traits.poll:
                 continue
             arguments = admitted.arguments
-        step = _make_step(result, call.name, arguments)
+        if result.failure is None and not (result.note or result.media):
+            step: Step = (result.text, call.name, arguments, False)
+        else:
+            step = _make_step(result, call.name, arguments)
         if detector.record_if_new(step) or _is_repeated_in_turn(state, batch):
             continue
         rounds = detector.count_rounds(step)

@@ -1020,7 +1020,8 @@ class Engine:
         if batch.left:
             if recording is not None and batch.writes:
                 # with the claims, which are asked for next; no tool starts before both are there
-                yield from self._send_entry(active, recording)
+                if recording.has_new_steps:
+                    yield from self._send_entry(active, recording)
                 if not active.goes_ahead:
                     yield from self.confirm_entry(active, recording)
             yield PerformBatch(self, active, batch)
@@ -1028,7 +1029,8 @@ class Engine:
             active.trail.send()
         if recording is not None:
             recording.note_results(number, batch)
-            yield from self._send_entry(active, recording)
+            if recording.has_new_steps:
+                yield from self._send_entry(active, recording)
             if recording.sent is not None:
                 # the model is asked next; whoever has asked for the run's end does not pay for its answer
                 recording.sent.add_done_callback(active.cancel_if_wished)
@@ -1078,9 +1080,8 @@ class Engine:
 
     def _send_entry(self, active: ActiveRun, recording: JournalCursor) -> Verb[None]:
         """Send the store what has been noted, once it has answered what was sent before."""
-        if not recording.has_new_steps:
-            return
-        yield from self._confirm_sent(active, recording)
+        if recording.sent is not None:
+            yield from self._confirm_sent(active, recording)
         entry = recording.entry()
         if entry is None:
             return
@@ -1293,7 +1294,7 @@ def _find_closing_calls(
     progress: Progress, names: Sequence[str]
 ) -> Sequence[tuple[str, Any]]:
     """Return the calls that would close a circle; none for a turn that is handed over again."""
-    if not progress.repeats.steps or progress.knows_names(names):
+    if not progress.repeats.steps or (names and progress.knows_names(names)):
         return ()
     return progress.repeats.find_closing_calls()
 

@@ -208,14 +208,15 @@ class BatchExecutor:
                     self.invoke(state, effect)
                 else:
                     self.perform(state, effect)
-            self.attempts.stop_sharing_alarms()
+            if self.attempts.together:
+                self.attempts.stop_sharing_alarms()
         except Exception as error:
             self.fail(error)
         finally:
             self.is_running = False
         if self.active.may_be_postponed and not self.over:
             self.postpone_idle()
-        if self.over:
+        if self.batch.left == 0 or self.error is not None:
             self.leave()
         elif self.leases and self.beat is None and self.engine.leases is not None:
             # Only now: a write that ends without a wait needs no renewal.
@@ -244,10 +245,11 @@ class BatchExecutor:
         if self.silence is not None:
             self.silence.cancel()
             self.silence = None
-        self.attempts.cancel_alarms()
+        if self.attempts.alarms:
+            self.attempts.cancel_alarms()
         if self.beat is not None:
             self.beat.cancel()
-        if self.active.recording is None:
+        if self.active.trail is not None and self.active.recording is None:
             self.active.send_records()
         if self.when_over is not None:
             self.when_over()

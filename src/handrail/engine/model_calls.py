@@ -67,10 +67,10 @@ class ModelCaller:
         Raises:
             MissingInjection: One of them needs a value that the caller did not give.
         """
-        reads_on = active.reads_on
-        if reads_on and not active.progress.reads_on:
+        reads_on = active.progress.reads_on
+        if not reads_on and active.reads_on:
             # where there is no tool there is no result to read
-            reads_on = len(self._showing.permitted_tools()) > 0
+            reads_on = bool(self._showing.permitted_tools().by_name)
         tools = self._showing.permitted_tools(reads_on=reads_on)
         if active.checked is not tools:
             # Of a thousand tools a look at each would cost more than the turn.

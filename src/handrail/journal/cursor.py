@@ -107,7 +107,9 @@ class JournalCursor:
 
     def results(self, turn: int, places: Iterable[int]) -> dict[int, ToolResult]:
         """Return the recorded results of a turn's calls, by the position of the call."""
-        results = {}
+        results: dict[int, ToolResult] = {}
+        if not (self._stored_steps or self.replaying):
+            return results  # what this process has noted, it does not ask for again
         for place in places:
             result = self._load(codec.call_key(turn, place), codec.result_from_json)
             if result is not None:
