@@ -103,6 +103,7 @@ def detect_loops(detector: LoopDetector, batch: Batch) -> tuple[list[ToolResult]
     The same call twice in one turn is no circle: the model had not seen the first result yet.
     """
     results = batch.collect_results()
+    steps = detector.steps
     reason = ""
     for state, result in zip(batch.states, results, strict=True):
         call = state.call
@@ -122,7 +123,11 @@ def detect_loops(detector: LoopDetector, batch: Batch) -> tuple[list[ToolResult]
             step: Step = (result.text, call.name, arguments, False)
         else:
             step = _make_step(result, call.name, arguments)
-        if detector.record_if_new(step) or _is_repeated_in_turn(state, batch):
+        # `record_if_new`, for the calls that there are most of
+        if step not in steps:
+            steps.append(step)
+            continue
+        if _is_repeated_in_turn(state, batch):
             continue
         rounds = detector.count_rounds(step)
         if rounds >= STOPPED_AT:

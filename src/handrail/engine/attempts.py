@@ -123,7 +123,9 @@ class Attempts(Struct, eq=False):
                 else run_tool(start)
             )
             # there was nothing that could be ended or hear of it
-            if outcome is not None and not is_awaitable(outcome):
+            if outcome is not None and not (
+                type(outcome) is Returned and outcome.pending
+            ):
                 self._end(watcher, state, tool, outcome, until)
                 del outcome  # the traceback of an error in it holds this frame
                 return

@@ -17,15 +17,25 @@ Rule 3: `work.ended` is called exactly once for work that continues, in the loop
 from __future__ import annotations
 
 import asyncio
+import sys
 from asyncio.tasks import _enter_task, _leave_task
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextvars import Context, copy_context
 from types import CoroutineType
 from typing import Any, cast
 
-from handrail.effects import End, Outcome, Unfinished
+from handrail.effects import End, Outcome, Returned, Unfinished
 from handrail.engine.scheduler import AsyncWork
+from handrail.tools.materialize import is_plain
 from handrail.workers.threads import wrap_error, wrap_value
+
+current_task: Callable[[asyncio.AbstractEventLoop], asyncio.Task[Any] | None] = (
+    asyncio.current_task
+    if sys.version_info >= (3, 12)
+    # there it is written in Python, and asked for once a call
+    else asyncio.tasks._current_tasks.get  # type: ignore[attr-defined]
+)
+"""Return the task that a loop runs now."""
 
 
 class EagerTasks:
@@ -49,7 +59,7 @@ class EagerTasks:
             eager = EagerTask(loop)
         context = eager.context = copy_context()
         task = eager.task
-        caller = asyncio.current_task(loop)
+        caller = current_task(loop)
         if caller is not None:
             _leave_task(loop, caller)
         _enter_task(loop, task)
@@ -61,7 +71,12 @@ class EagerTasks:
             )
             eager.waits_for = context.run(steps.send, None)
         except StopIteration as stop:
-            outcome = wrap_value(stop.value)
+            value = stop.value
+            # as nearly every result is; `wrap_value` says so too
+            if is_plain(value, type(value)):
+                outcome = Returned(value, plain=True)
+            else:
+                outcome = wrap_value(value)
         except BaseException as error:
             outcome = _read_outcome(error)
         finally:

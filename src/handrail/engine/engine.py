@@ -980,7 +980,7 @@ class Engine:
             if active.cancelled:
                 return cancelled(active)
             if isinstance(step, AskModel):
-                if active.apply_folds(step.number):
+                if recording is not None and active.apply_folds(step.number):
                     step.tools = self.asker.shown_tools(active)
                 answer = (
                     recording.answer(step.number) if recording is not None else None
@@ -994,7 +994,7 @@ class Engine:
                         name = "" if recording.names_model else self.name_model(model)
                         recording.note_answer(step.number, answer, model=name)
             else:
-                tools = self.callable_tools(step.turn.calls, active.selector)
+                tools = self._showing.callable_tools(step.turn.calls, active.selector)
                 answer = yield from self.open_batch(
                     active, step.turn, step.number, tools
                 )

@@ -20,6 +20,7 @@ from handrail.engine.active_run import (
     ListenerAdapter,
     tell_all,
 )
+from handrail.engine.eager_tasks import current_task
 from handrail.engine.read_result import READ_RESULT
 from handrail.engine.timeouts import ReusableTimeout
 from handrail.engine.tool_visibility import (
@@ -67,8 +68,8 @@ class ModelCaller:
         Raises:
             MissingInjection: One of them needs a value that the caller did not give.
         """
-        reads_on = active.progress.reads_on
-        if not reads_on and active.reads_on:
+        reads_on = active.reads_on
+        if reads_on and not active.progress.reads_on:
             # where there is no tool there is no result to read
             reads_on = bool(self._showing.permitted_tools().by_name)
         tools = self._showing.permitted_tools(reads_on=reads_on)
@@ -93,7 +94,9 @@ class ModelCaller:
         if window is not None and await self._fold(active, window, asked.number):
             tools = self.shown_tools(active)
         patience = active.patience
-        if patience is None or patience.task is not asyncio.current_task():
+        if patience is None or patience.task is not current_task(
+            asyncio.get_running_loop()
+        ):
             patience = active.wait_with(ReusableTimeout())
         patience.begin(left_s)
         if active.cancelled:

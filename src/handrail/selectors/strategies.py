@@ -287,7 +287,7 @@ class Automatic:
 
     def chooses(self, tools: Toolset) -> bool:
         """Whether these are too many to show. Where a tool of yours has the name of ours, all are shown."""
-        chooses: bool = tools.compute_once(self._limits, partial(self._too_many, tools))
+        chooses: bool = tools.compute_once(self._limits, self._too_many, tools)
         return chooses
 
     def _too_many(self, tools: Toolset) -> bool:

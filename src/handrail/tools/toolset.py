@@ -236,11 +236,11 @@ class Toolset:
                 return False
         return True
 
-    def compute_once(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """Return what `make` returned for a key; call it again once the set has changed."""
+    def compute_once(self, key: Hashable, make: Callable[..., Any], *args: Any) -> Any:
+        """Return what `make(*args)` returned for a key; call it again once the set has changed."""
         made = self._state.made
         if key not in made:
-            made[key] = make()
+            made[key] = make(*args)
         return made[key]
 
     def summary(self) -> str:
