@@ -8,8 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from handrail.calls import ToolCall
 from handrail.core import results
 from handrail.core.attempts import CallOutcome, make_outcome, start_attempt
+from handrail.core.batch import Batch
+from handrail.core.budgets import Budget, Spent
 from handrail.core.execution import execute, shape_at_length
 from handrail.core.plain_calls import (
     is_plain,
@@ -18,9 +21,23 @@ from handrail.core.plain_calls import (
 )
 from handrail.core.policy import Policy, Rule
 from handrail.core.redaction import KnownSecrets
-from handrail.effects import Returned
+from handrail.effects import (
+    CallCancelled,
+    Claimed,
+    ClaimState,
+    Compute,
+    End,
+    Invoke,
+    Raised,
+    Returned,
+    Unfinished,
+    Unknown,
+    Wait,
+)
+from handrail.errors import Failure, NoEffect, StoreUnavailable, TooLarge
 from handrail.tools import materialize
 from handrail.tools.function_tool import FunctionTool
+from handrail.tools.toolset import Toolset
 from handrail.workers.threads import wrap_value
 from tests.support.effect_script import World, admitted
 
@@ -134,6 +151,125 @@ def test_what_is_found_plain_once_is_kept_and_shown_as_if_looked_at_again(value)
             assert repr(encoded) == repr(shape_plainly(known, run))
         texts = [shape_plainly(each, run) for each in (known, unknown)]
         assert len({each and fields_of(each) for each in texts}) == 1
+
+
+class LongWay(Batch):
+    """A batch in which each write has an execution from its first step."""
+
+    def _start_plain_write(self, state, call):
+        self._start(state, call)
+
+
+def saving(**declared) -> FunctionTool:
+    return FunctionTool(look_up, name="save", effect="write", **declared)
+
+
+FAILURES = st.sampled_from(
+    [
+        StoreUnavailable("the disk is full"),
+        CallCancelled(),
+        Raised(ValueError("no")),
+        Raised(NoEffect("UNAVAILABLE", "not now", retryable=True)),
+        Raised(TooLarge("more than 64 MB")),
+        Unfinished(End.NOT_STARTED),
+        Unfinished(End.RUNNING_ON),
+        Unfinished(End.STOPPED, cancelled=True),
+    ]
+)
+CLAIMS = st.builds(
+    Claimed,
+    st.sampled_from([each for each in ClaimState if each is not ClaimState.UNAPPROVED]),
+    fence=st.integers(1, 5),
+    value=st.sampled_from([None, "before"]),
+    repeated=st.booleans(),
+    key=st.sampled_from(["", "r0/1/0"]),
+)
+FRESH = st.builds(
+    Claimed,
+    st.just(ClaimState.FRESH),
+    fence=st.integers(1, 5),
+    key=st.sampled_from(["", "r0/1/0"]),
+)
+ANSWERS = {
+    "Reserve": st.just(True) | st.builds(Failure, st.just("RATE_LIMITED"), TEXTS),
+    "Claim": FRESH | FRESH | FRESH | CLAIMS,
+    "Invoke": VALUES.map(wrap_value) | VALUES.map(wrap_value) | FAILURES,
+    "Settle": st.booleans(),
+    "Verify": st.builds(Unknown),
+    "Wait": st.none(),
+    "Keep": st.just("r_1"),
+}
+TOOLS = [
+    saving(),
+    saving(resource="city:{city}"),
+    saving(rate="5/min"),
+    saving(verify=lambda arguments, context: None),
+    saving(repeatable=True, max_attempts=1),
+    saving(result_bytes=200),
+]
+
+
+@settings(max_examples=600, deadline=None)
+@given(
+    data=st.data(),
+    tool=st.sampled_from(TOOLS),
+    redacts=st.booleans(),
+    fails_at=st.integers(0, 12),
+    failure=st.sampled_from([StoreUnavailable("full"), CallCancelled()]),
+    late=st.booleans(),
+)
+def test_a_plain_write_asks_for_what_its_execution_asks_for_and_ends_the_same(
+    data, tool, redacts, fails_at, failure, late
+):
+    answers = {}
+
+    def answer_to(effect, number):
+        if number == fails_at and not isinstance(effect, Invoke | Compute):
+            return failure
+        if isinstance(effect, Compute):
+            return effect.function()
+        if number not in answers:
+            answers[number] = data.draw(ANSWERS[type(effect).__name__])
+            if late and isinstance(answers[number], Returned):
+                answers[number].late = True
+        return answers[number]
+
+    def carry(kind):
+        world = World()
+        run = replace(
+            world.conduct, secrets=KnownSecrets(["hunter2"]) if redacts else None
+        )
+        call = ToolCall("c1", "save", '{"city": "Bern"}')
+        batch = kind(
+            [call], "calls", Toolset([tool]), run, budget=Budget(), spent=Spent()
+        )
+        effects = []
+        while batch.todo:
+            state, effect = batch.todo.popleft()
+            effects.append(effect)
+            if isinstance(effect, Wait):
+                world.clock.advance(effect.seconds)
+            if isinstance(effect, Invoke):
+                world.clock.advance(3.0)
+            answer = answer_to(effect, len(effects) - 1)
+            if isinstance(answer, Exception):
+                batch.throw(state, answer)
+            else:
+                batch.answer(state, answer)
+        [result] = batch.collect_results()
+        return effects, world.events, fields_of(result)
+
+    plain, at_length = carry(Batch), carry(LongWay)
+    assert list(map(comparable, plain[0])) == list(map(comparable, at_length[0]))
+    assert repr(plain[1]) == repr(at_length[1])
+    assert plain[2] == at_length[2]
+
+
+def comparable(effect):
+    """An effect, in a form in which NaN is equal to itself and functions are left out."""
+    if isinstance(effect, Compute):
+        return "Compute"
+    return repr({name: getattr(effect, name) for name in effect.__struct_fields__})
 
 
 def test_a_short_result_without_anything_to_say_of_it_is_shaped_plainly():

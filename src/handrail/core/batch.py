@@ -31,7 +31,12 @@ from handrail.core.admission import (
 from handrail.core.attempts import start_attempt
 from handrail.core.budgets import Budget, Spent
 from handrail.core.execution import Execution, execute
-from handrail.core.plain_calls import is_plain, take_last_step
+from handrail.core.plain_calls import (
+    PlainWrite,
+    is_plain,
+    is_plain_write,
+    take_last_step,
+)
 from handrail.core.policy import Decision, Verdict
 from handrail.core.quick_admission import admit_quickly
 from handrail.core.run_settings import RunSettings
@@ -66,7 +71,8 @@ class CallState(Struct, eq=False):
         name: What it is known by in every process, where that is not its place.
         admitted: None until the call has passed every check. Once it has ended, the call as it was carried out,
             perhaps edited by a person.
-        execution: None of a plain call that has not taken a third step.
+        execution: None of a plain call that has taken no other steps than those of `plain_calls`.
+        write: How far a plain write has come, while it has no execution.
         pending: The call as it was parsed, while it waits for others.
         undecided: The call as it was parsed, while functions of its tool's author decide whether it may run.
         refused: The tool of a call that was carried out before, and would be refused now.
@@ -81,6 +87,7 @@ class CallState(Struct, eq=False):
     name: str = ""
     admitted: Admitted | None = None
     execution: Execution | None = None
+    write: PlainWrite | None = None
     pending: ParsedCall | None = None
     undecided: ParsedCall | None = None
     refused: BaseTool | None = None
@@ -350,7 +357,15 @@ class Batch:
                 self._take_decision(state, state.undecided, answer)
                 return
             admitted = state.admitted
-            if type(answer) is Returned and not answer.late and admitted is not None:
+            if state.write is not None:
+                step = state.write.answer(answer, self._settings)
+                if isinstance(step, ToolResult):
+                    self._end(state, step)
+                    return
+                if step is not None:
+                    self.todo.append((state, step))
+                    return
+            elif type(answer) is Returned and not answer.late and admitted is not None:
                 result = take_last_step(admitted, answer, self._settings)
                 if result is not None:
                     self._end(state, result)
@@ -381,10 +396,15 @@ class Batch:
             self.todo.append((state, effect))
 
     def _begin_execution(self, state: CallState) -> Execution:
-        """Start the execution of a plain call, past the step that it has taken already."""
+        """Start the execution of a plain call, past the steps that it has taken already."""
         assert state.admitted is not None
-        execution = execute(state.admitted, self._settings, state.since)
+        write = state.write
+        began = state.since if write is None else write.began
+        execution = execute(state.admitted, self._settings, began)
         next(execution)
+        if write is not None:
+            for answer in write.answers():
+                execution.send(answer)
         state.execution = execution
         return execution
 
@@ -457,6 +477,8 @@ class Batch:
             admitted = self._check_provenance(state, admitted, self._trust)
         if is_plain(admitted):
             self._start_plain(state, admitted)
+        elif is_plain_write(admitted):
+            self._start_plain_write(state, admitted)
         else:
             self._start(state, admitted)
 
@@ -523,6 +545,15 @@ class Batch:
         if settings.tell is not None or settings.trail is not None:
             self._note_admission(admitted)
         self.todo.append((state, start_attempt(admitted, 1, state.since, settings)))
+
+    def _start_plain_write(self, state: CallState, admitted: Admitted) -> None:
+        """Take the first step of a plain write. Its execution starts only if it needs other steps than those of one."""
+        state.admitted = admitted
+        settings = self._settings
+        if settings.tell is not None or settings.trail is not None:
+            self._note_admission(admitted)
+        state.write = write = PlainWrite(admitted)
+        self.todo.append((state, write.begin(settings)))
 
     def _start(self, state: CallState, admitted: Admitted) -> None:
         """Start the execution of a call that was admitted."""

@@ -77,7 +77,7 @@ def execute(
     """Yield what must happen for this call, in order; return its result.
 
     Args:
-        began: When a plain call was started, if that was before now.
+        began: When the tool of a plain call was started, if that was before now.
     """
     try:
         claimed: Claimed | None = None
@@ -120,7 +120,7 @@ def _run(
 ) -> Generator[Effect[Admitted], Any, CallOutcome]:
     """Return what runs the tool of a call."""
     if call.traits.writes:
-        return perform_write(call, settings, claimed)
+        return perform_write(call, settings, claimed, began)
     return _read(call, settings, began)
 
 

@@ -1,27 +1,39 @@
-"""Plain calls: the first and the last step of a read that asks nobody, without a generator between them.
+"""Plain calls: the steps of a call that asks nobody and goes well, without a generator between them.
 
-The first effect of such a call is always `Invoke`, and mostly the first answer is its result. So `batch` takes these
-two steps here, and begins the generator of `execution` only when a call turns out to need a third. When both ways were
-measured, a run of ten turns with four calls each cost 1.73 times the loop that anybody writes first with a generator
-for each call, and 1.13 times without (`python -m benchmarks loop`).
+The first effect of such a read is always `Invoke`, and mostly the first answer is its result. A write reserves what it
+needs, is claimed, invoked and settled. So `batch` takes these steps here, and begins the generator of `execution` only
+when a call turns out to need others; what the call was answered before is then given to the generator. When both ways
+were measured, a run of ten turns with four reads each cost 1.73 times the loop that anybody writes first with a
+generator for each call, and 1.13 times without (`python -m benchmarks loop`).
 
-Rule 1: both steps are those that `execution.execute` would take, and a result is shaped as it would be there. A
-        property test in `tests/core/test_plain_calls.py` compares both ways.
+Rule 1: the steps are those that `execution.execute` would take, and a result is shaped as it would be there. Property
+        tests in `tests/core/test_plain_calls.py` compare both ways.
 """
 
 from __future__ import annotations
 
-from typing import TypeGuard
+from collections.abc import Iterator
+from typing import Any, TypeGuard
 
+from msgspec import Struct
 from pydantic_core import from_json
 
 from handrail.calls import ToolResult
 from handrail.core import results
 from handrail.core.admission import Admitted
-from handrail.core.attempts import CallOutcome
+from handrail.core.attempts import CallOutcome, make_outcome, start_attempt
 from handrail.core.policy import Decision
 from handrail.core.run_settings import RunSettings
-from handrail.effects import Returned
+from handrail.core.writes import claim_for
+from handrail.effects import (
+    Claim,
+    Claimed,
+    ClaimState,
+    Effect,
+    Reserve,
+    Returned,
+    Settle,
+)
 from handrail.invisible import is_clean
 from handrail.tools import materialize
 
@@ -36,6 +48,93 @@ def is_plain(call: Admitted) -> bool:
         or traits.deferred
         or call.verdict.decision is Decision.ASK
     )
+
+
+def is_plain_write(call: Admitted) -> bool:
+    """Whether a call is a write that asks nobody, neither before it nor once the ledger has answered."""
+    traits = call.traits
+    return (
+        traits.writes
+        and not traits.may_ask_later
+        and call.verdict.decision is not Decision.ASK
+    )
+
+
+class PlainWrite(Struct, eq=False):
+    """A write that has gone well so far, and what it was answered.
+
+    Attributes:
+        began: When its tool was started, on the run's clock.
+        returned: What its tool returned.
+        outcome: How it ended, while its settlement is under way.
+    """
+
+    call: Admitted
+    is_reserved: bool = False
+    claim: Claim | None = None
+    claimed: Claimed | None = None
+    began: float | None = None
+    returned: Returned | None = None
+    outcome: CallOutcome | None = None
+
+    def begin(self, settings: RunSettings) -> Effect[Admitted]:
+        """Return the first effect."""
+        call = self.call
+        if call.resources or call.traits.is_rated:
+            return Reserve(call)
+        self.claim = claim = claim_for(call, settings)
+        return claim
+
+    def answer(
+        self, answer: Any, settings: RunSettings
+    ) -> Effect[Admitted] | ToolResult | None:
+        """Return the next effect, or the result; None where the execution has to go on, from this answer."""
+        call = self.call
+        if self.outcome is not None:
+            # whether it met its row or not: what has happened is certain
+            return shape_plainly(self.outcome, settings)
+        claimed = self.claimed
+        claim = self.claim
+        if claimed is not None and claim is not None:
+            if (
+                type(answer) is not Returned
+                or not answer.plain
+                or settings.secrets is not None
+            ):
+                return None
+            outcome = make_outcome(call, answer, 1)
+            value, outcome.body = results.copy_plain(outcome.value)
+            outcome.done_under = claimed.key
+            self.returned = answer
+            self.outcome = outcome
+            return Settle(
+                claim.scope,
+                claim.key,
+                claimed.fence,
+                state="done",
+                value=value,
+                locks=claim.locks,
+            )
+        if claim is not None:
+            if answer.state is not ClaimState.FRESH:
+                return None
+            self.claimed = answer
+            self.began = began = settings.now()
+            return start_attempt(call, 1, began, settings)
+        if answer is not True:
+            return None
+        self.is_reserved = True
+        self.claim = claim = claim_for(call, settings)
+        return claim
+
+    def answers(self) -> Iterator[Any]:
+        """Yield what it was answered so far, without the last answer."""
+        if self.is_reserved:
+            yield True
+        if self.claimed is not None:
+            yield self.claimed
+        if self.returned is not None:
+            yield self.returned
 
 
 def take_last_step(

@@ -61,6 +61,9 @@ class PreviewBatch(Batch):
     def _start_plain(self, state: CallState, admitted: Admitted) -> None:
         self._start(state, admitted)
 
+    def _start_plain_write(self, state: CallState, admitted: Admitted) -> None:
+        self._start(state, admitted)
+
     def _execute(self, admitted: Admitted) -> Execution:
         return _preview_call(admitted, self._settings)
 

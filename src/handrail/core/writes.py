@@ -12,7 +12,7 @@ Rule 2: once a write has started, an unavailable store or a cancelled run takes 
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from typing import Any, cast
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -88,39 +88,24 @@ class HeldClaim(Struct, frozen=True, gc=False):
 
 
 def perform_write(
-    call: Admitted, settings: RunSettings, claimed: Claimed | None = None
+    call: Admitted,
+    settings: RunSettings,
+    claimed: Claimed | None = None,
+    began: float | None = None,
 ) -> Generator[Effect[Admitted], Any, CallOutcome]:
     """Claim and perform a write; ask a person whether to repeat it if its tool leaves that to a person.
 
     Args:
         claimed: The ledger's answer, if it was looked up already.
+        began: When the tool was first started, if that was before now.
     """
     outcome: CallOutcome | None = None
     own_key = call.key
     reason = call.verdict.reason
     place = call.place
-    held: HeldClaim | Failure
     while True:
-        claim = claim_for(call, settings)
         try:
-            if claimed is None:
-                began = settings.now()
-                claimed = cast("Claimed", (yield claim))
-                # as nearly every claim is answered; the generator for the others is not begun
-                if claimed.state is ClaimState.FRESH:
-                    held = HeldClaim(call, claim, claimed)
-                else:
-                    held = yield from _take_claim(
-                        call,
-                        claim,
-                        claimed,
-                        began=began,
-                        reason=reason,
-                        place=place,
-                        settings=settings,
-                    )
-            else:
-                held = HeldClaim(call, claim, claimed)
+            held = yield from _take_claim(call, claimed, reason, place, settings)
         except (StoreUnavailable, CallCancelled):
             if outcome is None:
                 raise
@@ -129,7 +114,8 @@ def perform_write(
         if isinstance(held, Failure):
             return outcome or CallOutcome(call, failure=held)
         claimed = None
-        latest, state = yield from _perform(held, settings)
+        latest, state = yield from _perform(held, settings, began)
+        began = None
         latest.done_under = held.claimed.key
         if not latest.done_under and held.call.key != own_key:
             latest.done_under = held.call.key
@@ -313,35 +299,30 @@ def _can_find_out(claimed: Claimed) -> bool:
 
 def _take_claim(
     call: Admitted,
-    claim: Claim,
-    first: Claimed,
-    *,
-    began: float,
+    claimed: Claimed | None,
     reason: str,
     place: str,
     settings: RunSettings,
 ) -> Generator[Effect[Admitted], Any, HeldClaim | Failure]:
-    """Claim until the answer is final; if another call has used the call's approval, ask for another one.
+    """Claim under the call's approval; if another call has used it, ask for another approval.
 
     Args:
-        first: The answer to the claim.
-        began: When it was asked for.
+        claimed: The ledger's answer, if it was looked up already.
         reason: Why a person is asked.
         place: The call's place in its run, for a question.
     """
-    answer: Claimed | None = first
+    if claimed is not None:
+        return HeldClaim(call, claim_for(call, settings), claimed)
     for _ in range(_MOST_QUESTIONS):
-        if answer is None:
-            claim = claim_for(call, settings)
-            began = settings.now()
-            answer = cast("Claimed", (yield claim))
+        claim = claim_for(call, settings)
+        began = settings.now()
+        answer: Claimed = yield claim
         if answer.state in _PASSING:
             answer = yield from _ask_again(
                 claim, answer, call.tool, settings, began=began
             )
         if _can_find_out(answer) and call.key != answer.key:
             call = replace(call, key=answer.key)
-            answer = None
             continue
         if answer.state is not ClaimState.UNAPPROVED:
             return HeldClaim(call, claim, answer)
@@ -362,7 +343,6 @@ def _take_claim(
             failure = yield from reserve(call)
             if failure is not None:
                 return failure
-        answer = None
     return Failure(
         Code.NOT_APPROVED,
         f"`{call.tool.name}` was not started: other calls have used each approval that was given.",
@@ -407,14 +387,14 @@ def _ask_again(
 
 
 def _perform(
-    held: HeldClaim, settings: RunSettings
+    held: HeldClaim, settings: RunSettings, began: float | None
 ) -> Generator[Effect[Admitted], Any, tuple[CallOutcome, SettledState | None]]:
     """Do what a claim's answer allows and settle it; the state is None if this call may do nothing."""
     claim = held.claim
     claimed = held.claimed
     match claimed.state:
         case ClaimState.FRESH | ClaimState.AGAIN:
-            outcome, state = yield from _attempt_write(held.call, settings)
+            outcome, state = yield from _attempt_write(held.call, settings, began)
         case ClaimState.CHECK:
             early_s = claimed.left_s - LEASE_BEYOND_TIMEOUT_S
             outcome, state = yield from _check_then_write(held.call, settings, early_s)
@@ -446,11 +426,16 @@ def _perform(
 
 
 def _attempt_write(
-    call: Admitted, settings: RunSettings
+    call: Admitted, settings: RunSettings, began: float | None = None
 ) -> Generator[Effect[Admitted], Any, tuple[CallOutcome, SettledState]]:
-    """Attempt a claimed write until its end is certain, or certain to stay unknown."""
+    """Attempt a claimed write until its end is certain, or certain to stay unknown.
+
+    Args:
+        began: When the tool was first started, if that was before now.
+    """
     tool = call.tool
-    began = settings.now()
+    if began is None:
+        began = settings.now()
     deadline = min(began + tool.timeout_s, settings.deadline.at)
     attempt = 0
     doubtful = False
