@@ -435,7 +435,10 @@ class UnwrittenEntry(Struct, frozen=True, eq=False, gc=False):
 
     def written(self) -> AuditEntry:
         """Return the entry in written form, under this entry's run."""
-        return replace(self.write(), run_id=self.run_id)
+        entry = self.write()
+        if entry.run_id == self.run_id:
+            return entry
+        return replace(entry, run_id=self.run_id)
 
 
 class AuditRecord(Struct, frozen=True):

@@ -597,23 +597,24 @@ def test_records_that_are_written_later_are_those_that_are_written_at_once(told)
         return order
 
     tools = [hr.FunctionTool(look_up, effect=effect) for effect in ("read", "write")]
-    trail = AuditObserver(Log(), "r", Redactor())
+    trail = AuditObserver(Log(), "r", Redactor(), "ann %d")
     calls = [hr.ToolCall(id, "look_up", "{}") for id, *_ in told]
+    why = "within 100 %s of the policy"
     listed = list(calls)
     trail.note_answer(1, Turn(calls=listed, finish="calls"))
     listed.clear()  # a model of yours may use its list again
-    account = AuditBuilder("r", Redactor())
+    account = AuditBuilder("r", Redactor(), "ann %d")
     answered = ModelAnswered(1, Turn(calls=calls, finish="calls"))
     expected = account.entries(answered)
     for call, (_, first, second, writes) in zip(calls, told, strict=True):
         arguments = {"order": first, "text": second}
         admitted = Admitted(
             call, tools[writes], tools[writes].call_traits, arguments, {},
-            Verdict(Decision.ALLOW, "low", "within the policy"), key="k" if writes else "",
+            Verdict(Decision.ALLOW, "low", why), key="k" if writes else "",
         )  # fmt: skip
         trail.note_admission(admitted, None)
         event = CallAdmitted(
-            call, arguments, (), admitted.key, "low", "within the policy", tools[writes].pin, "none"
+            call, arguments, (), admitted.key, "low", why, tools[writes].pin, "none"
         )  # fmt: skip
         expected += account.entries(event)
         arguments["order"] = "changed since"
@@ -622,8 +623,10 @@ def test_records_that_are_written_later_are_those_that_are_written_at_once(told)
         expected += account.entries(CallFinished(call, result, 0.25))
     trail.send()
     [entry] = entries
-    records = json.loads(entry.written().text)["records"]
+    text = entry.written().text
+    records = json.loads(text)["records"]
     assert records == [[each.event, each.body] for each in expected]
+    assert text == canonical_json({"records": records})
 
 
 def test_an_answer_that_cannot_be_recorded_costs_no_other_run_its_records(tmp_path):

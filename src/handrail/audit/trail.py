@@ -154,6 +154,7 @@ class AuditBuilder:
         "_principal",
         "_redactor",
         "_run_id",
+        "_tools",
     )
 
     def __init__(
@@ -169,10 +170,12 @@ class AuditBuilder:
         self._keyed = _begin_digests(digest_key) if digest_key else None
         self._ids: dict[str, str] = {}
         """Ids of calls as they are recorded: each is in the answer, at its call's admission, its end and in labels."""
-        self._kinds: dict[tuple[str, ...], _Texts] = {}
+        self._kinds: dict[tuple[str, ...], _Kind] = {}
         """What the admissions of a tool have in common, as it is recorded."""
-        self._labels: dict[Label, str] = {}
-        """Labels as they are recorded: those of the tools, and the one that a call is made under."""
+        self._labels: dict[int, tuple[Label, str]] = {}
+        """Labels as they are recorded, by identity: those of the tools, and the one that a call is made under."""
+        self._tools: dict[str, str] = {}
+        """Names of tools as they are recorded."""
         self._open_calls: dict[int, tuple[ToolCall, NotedAdmission | None]] = {}
         """Calls that were admitted and have had no event since, with the record that is held back of each. By identity:
         two calls of a turn may have one id."""
@@ -299,7 +302,7 @@ class AuditBuilder:
         if len(shown) > MOST_TEXT_CHARS or self._redactor.text(shown) != shown:
             return False
         for id in ids:
-            self._remember_id(id, _quote(id))
+            _remember(self._ids, id, _quote(id))
         return True
 
     def write(self, noted: Noted, *, is_clean: bool = False) -> Record:
@@ -309,6 +312,8 @@ class AuditBuilder:
             is_clean: `holds_no_secret` has found nothing in it, so its text is not searched again.
         """
         if type(noted) is NotedEnd:
+            if is_clean and _is_usual(noted):
+                return "CallFinished", self._write_usual_end(noted)
             return "CallFinished", _join(self._write_end(noted, is_clean))
         if type(noted) is NotedAdmission:
             return "CallAdmitted", _join(self._write_admission(noted, is_clean))
@@ -317,10 +322,9 @@ class AuditBuilder:
         return cast(Record, noted)
 
     def _write_answer(self, noted: NotedAnswer) -> str:
-        redactor = self._redactor
         calls = ",".join(
             [
-                f"[{self._describe_id(call.id)},{_quote(_tool(call, redactor))}]"
+                f"[{self._describe_id(call.id)},{self._describe_tool(call)}]"
                 for call in noted.calls
             ]
         )
@@ -333,15 +337,43 @@ class AuditBuilder:
             texts["principal"] = self._principal
         return _join(texts)
 
-    def _write_admission(self, noted: NotedAdmission, is_clean: bool) -> _Texts:
-        kind = (noted.call.name, noted.risk, noted.why, noted.pin, noted.isolation)
-        alike = self._kinds.get(kind)
-        if alike is None:
-            alike = self._describe_kind(noted)
+    def _kind_of(self, noted: NotedAdmission) -> _Kind:
+        named = (noted.call.name, noted.risk, noted.why, noted.pin, noted.isolation)
+        kind = self._kinds.get(named)
+        if kind is None:
+            kind = _Kind(self._describe_kind(noted))
             if len(noted.call.name) <= _LONGEST_ID and len(noted.why) <= _LONGEST_ID:
                 if len(self._kinds) >= _MOST_KINDS:
                     self._kinds.clear()
-                self._kinds[kind] = alike
+                self._kinds[named] = kind
+        return kind
+
+    def _write_usual_end(self, noted: NotedEnd) -> str:
+        """Return what `_write_end` and `_join` make of an end that `_is_usual`, and in which nothing is a secret."""
+        admission = cast(NotedAdmission, noted.admission)
+        text = admission.text
+        key = admission.key
+        if key:
+            shown: dict[str, Json] = {}  # nothing was hidden that the key may hold
+            key = _key(shown, key, shown, self._redactor)
+        # the order of `_USUAL`
+        return self._kind_of(admission).usual_end % (
+            _in_ascii(text),
+            _sha256(text),
+            noted.attempts,
+            self._describe_id(noted.call.id),
+            _quote(noted.code),
+            _quote(key),
+            self._describe_label(noted.label),
+            "true" if noted.ok else "false",
+            "true" if noted.replayed else "false",
+            self._digest(noted.text),
+            _count_bytes(noted.text),
+            _describe_seconds(noted.seconds),
+        )
+
+    def _write_admission(self, noted: NotedAdmission, is_clean: bool) -> _Texts:
+        alike = self._kind_of(noted).texts
         texts = alike | self._describe_arguments(noted, is_clean)
         texts["call"] = self._describe_id(noted.call.id)
         if noted.repairs:
@@ -356,7 +388,7 @@ class AuditBuilder:
         why = noted.why
         shown = redactor.name(why) if len(why) < 64 else _line(why, redactor)
         texts = {
-            "tool": _quote(_tool(noted.call, redactor)),
+            "tool": self._describe_tool(noted.call),
             "repairs": "[]",
             "risk": _quote(noted.risk),
             "why": _quote(shown),
@@ -372,7 +404,7 @@ class AuditBuilder:
         if noted.admission is None:
             texts = {
                 "call": self._describe_id(noted.call.id),
-                "tool": _quote(_tool(noted.call, self._redactor)),
+                "tool": self._describe_tool(noted.call),
             }
             if self._principal:
                 texts["principal"] = self._principal
@@ -425,12 +457,13 @@ class AuditBuilder:
         return texts
 
     def _describe_label(self, label: Label) -> str:
-        described = self._labels.get(label)
-        if described is None:
+        # Whoever is remembered by identity is kept, so that nobody else gets it.
+        known = self._labels.get(id(label))
+        if known is None:
             if len(self._labels) >= _MOST_LABELS:
                 self._labels.clear()
-            described = self._labels[label] = self._spell_label(label)
-        return described
+            known = self._labels[id(label)] = (label, self._spell_label(label))
+        return known[1]
 
     def _spell_label(self, label: Label) -> str:
         """Return a label, all of it: who finds none in a record knows nothing of that result."""
@@ -448,14 +481,15 @@ class AuditBuilder:
         described = self._ids.get(id)
         if described is None:
             described = _quote(_line(id, self._redactor))
-            self._remember_id(id, described)
+            _remember(self._ids, id, described)
         return described
 
-    def _remember_id(self, id: str, described: str) -> None:
-        if len(id) <= _LONGEST_ID:
-            if len(self._ids) >= _MOST_IDS:
-                self._ids.clear()
-            self._ids[id] = described
+    def _describe_tool(self, call: ToolCall) -> str:
+        described = self._tools.get(call.name)
+        if described is None:
+            described = _quote(_tool(call, self._redactor))
+            _remember(self._tools, call.name, described)
+        return described
 
     def _take_held_back(self) -> Records:
         """Return the records that are held back of calls without an end, and forget these calls."""
@@ -477,6 +511,57 @@ class AuditBuilder:
 
 _Texts: TypeAlias = "dict[str, str]"
 """The members of a body, each as canonical JSON."""
+
+_USUAL: Mapping[str, str] = {
+    "arguments": "%s",
+    "arguments_sha256": '"%s"',
+    "attempts": "%s",
+    "call": "%s",
+    "code": "%s",
+    "key": "%s",
+    "labels": "%s",
+    "ok": "%s",
+    "replayed": "%s",
+    "result": '"%s"',
+    "result_bytes": "%s",
+    "seconds": "%s",
+}
+"""The places in the record of a usual end, by name and in order, beside what its kind has in common."""
+
+
+class _Kind:
+    """What the admissions of one tool have in common.
+
+    Attributes:
+        texts: Those members.
+        usual_end: The record of an end that `_is_usual`, with places for what differs from call to call.
+    """
+
+    __slots__ = ("texts", "usual_end")
+
+    def __init__(self, texts: _Texts) -> None:
+        self.texts = texts
+        escaped = {name: text.replace("%", "%%") for name, text in texts.items()}
+        self.usual_end = _join({**escaped, **_USUAL})
+
+
+def _is_usual(noted: NotedEnd) -> bool:
+    """Whether an end is recorded with its admission, of which nothing is to be said but what all of its kind say."""
+    admission = noted.admission
+    return (
+        admission is not None
+        and admission.texts is None
+        and not admission.repairs
+        and not noted.recalled
+    )
+
+
+def _remember(known: dict[str, str], name: str, described: str) -> None:
+    """Remember how a short name is recorded; forget all where there are too many."""
+    if len(name) <= _LONGEST_ID:
+        if len(known) >= _MOST_IDS:
+            known.clear()
+        known[name] = described
 
 
 def note_answer(turn: int, answer: Turn) -> NotedAnswer:

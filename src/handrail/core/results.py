@@ -127,13 +127,13 @@ def plain(value: Any) -> Json:
 def is_written_as(value: Any, text: str) -> bool:
     """Whether `text` is the JSON of `value`, which must be an object or a list without media."""
     kind = type(value)
-    if (kind is not dict and kind is not list) or media_in(value):
+    if kind is not dict and kind is not list:
         return False
     try:
         body = _encode_strictly(value)
     except _NO_JSON:
         return False  # the text may be its `repr`
-    return body == text.encode("utf-8", "replace")
+    return body == text.encode("utf-8", "replace") and not media_in(value)
 
 
 def copy_plain(value: Any) -> tuple[Json, bytes | None]:

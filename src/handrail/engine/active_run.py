@@ -173,6 +173,8 @@ class ActiveRun(Struct, eq=False):
     """Its name among the stored runs that this process carries out."""
     offered: tuple[Sequence[str], Toolset, Toolset] | None = None
     """The names that were chosen last, the tools that they were chosen from, and the chosen."""
+    permitted: Toolset | None = None
+    """The tools that its model may use, as they were found when it was last asked."""
     checked: Toolset | None = None
     """The tools whose injected values were looked for last, and found."""
     cancelled: bool = False

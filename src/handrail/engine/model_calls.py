@@ -68,11 +68,11 @@ class ModelCaller:
         Raises:
             MissingInjection: One of them needs a value that the caller did not give.
         """
-        reads_on = active.reads_on
-        if reads_on and not active.progress.reads_on:
-            # where there is no tool there is no result to read
-            reads_on = bool(self._showing.permitted_tools().by_name)
-        tools = self._showing.permitted_tools(reads_on=reads_on)
+        permitted, tools = self._showing.find_permitted()
+        # where there is no tool there is no result to read
+        if not (active.reads_on and (permitted.by_name or active.progress.reads_on)):
+            tools = permitted
+        active.permitted = permitted
         if active.checked is not tools:
             # Of a thousand tools a look at each would cost more than the turn.
             check_injected(
@@ -141,10 +141,8 @@ class ModelCaller:
             options = replace(options, tool_choice=asked.choice)
         messages = active.progress.messages
         selector = active.selector or self._showing.selector
-        permitted = tools
-        if active.reads_on:
-            # what reads on is not the selector's to choose
-            permitted = self._showing.permitted_tools()
+        # what reads on is not the selector's to choose
+        permitted = tools if active.permitted is None else active.permitted
         if selector.waits:
             selection = await asyncio.to_thread(
                 select_tools, selector, permitted, messages

@@ -48,13 +48,20 @@ class ToolVisibility:
             self._selector = resolve_selector(DEFAULT)
         return self._selector
 
+    def find_permitted(self) -> tuple[Toolset, Toolset]:
+        """Return the tools that the policy lets a model use, and these with `read_result`."""
+        now = self._tools.snapshot()
+        found = self._permitted
+        if found is None or found[0] is not now:
+            permitted = now.filter(self._policy.sees)
+            found = (now, permitted, _add_read_result(permitted))
+            # in one step: other threads may look meanwhile
+            self._permitted = found
+        return found[1:]
+
     def permitted_tools(self, *, reads_on: bool = False) -> Toolset:
         """Return the tools that the policy lets a model use, with `read_result` where there is something to read."""
-        now = self._tools.snapshot()
-        if self._permitted is None or self._permitted[0] is not now:
-            permitted = now.filter(self._policy.sees)
-            self._permitted = (now, permitted, _add_read_result(permitted))
-        return self._permitted[2 if reads_on else 1]
+        return self.find_permitted()[reads_on]
 
     def offered_tools(self, *, reads_on: bool) -> Toolset:
         """Return the permitted tools and those that the selector itself offers."""

@@ -238,8 +238,9 @@ def result_as_text(result: ToolResult) -> str:
 
     The text of such a result is the JSON of its value, so one encoding serves for both members.
     """
-    if not result.ok or (
-        result.note
+    if (
+        result.failure is not None
+        or result.note
         or result.repairs
         or result.handle
         or result.media
@@ -256,13 +257,16 @@ def result_as_text(result: ToolResult) -> str:
         value = text[1:-1].replace('\\"', '"')
     elif result.value != result.text:
         return ""
-    call = f',"call":{_quote(result.call_id)}' if result.call_id else ""
-    name = f',"name":{_quote(result.name)}' if result.name else ""
-    shown = f',"text":{text}' if result.text else ""
-    return (
-        f'{{"value":{value}{call}{name}{shown},"attempts":{result.attempts},'
-        f'"replayed":{"true" if result.replayed else "false"}{_label_as_text(result.label)}}}'
-    )
+    call = result.call_id
+    name = result.name
+    replayed = "true" if result.replayed else "false"
+    ending = f'"attempts":{result.attempts},"replayed":{replayed}{_label_as_text(result.label)}}}'
+    if call and name and text != '""':  # in one go, as nearly all are
+        return f'{{"value":{value},"call":{_quote(call)},"name":{_quote(name)},"text":{text},{ending}'
+    call = f'"call":{_quote(call)},' if call else ""
+    name = f'"name":{_quote(name)},' if name else ""
+    shown = f'"text":{text},' if result.text else ""
+    return f'{{"value":{value},{call}{name}{shown}{ending}'
 
 
 @lru_cache(maxsize=256)

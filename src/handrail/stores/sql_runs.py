@@ -746,7 +746,7 @@ def _encode_together(
     if len(steps) < 2:
         return _encode_steps(steps)
     written = [
-        f"[{_quote(step.key)},{_quote(step.kind)},{step.text or encode_journal(step.body)},{step.elapsed_s!r}]"
+        f"[{_quote(step.key)},{_quote(step.kind)},{step.text or encode_journal(step.body)},{step.elapsed_s:.6f}]"
         for step in steps
     ]
     return [("", _STEPS, f"[{','.join(written)}]", steps[-1].elapsed_s)]

@@ -17,8 +17,7 @@ import errno
 import os
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from pathlib import Path
 from threading import Lock
@@ -106,6 +105,7 @@ class SqliteConnection:
                 f"SQLite {sqlite3.sqlite_version} is too old for a store; it must be 3.35 or newer"
             )
         self.file = file
+        self._translated = _TranslatedErrors(file)
         self._owner = owner()
         self._now = 0.0
         self._asks_for_s = BUSY_S if asks_often else 0.0
@@ -141,7 +141,7 @@ class SqliteConnection:
 
     def begin(self) -> float:
         """See `database.Connection.begin`."""
-        with self._translate_errors():
+        with self._translated:
             self._execute("BEGIN IMMEDIATE")
             self._check_files()
             [self._now] = self._db.execute(_SQL["clock"]).fetchone()
@@ -164,7 +164,7 @@ class SqliteConnection:
             for scope, _, run_id, fingerprint in names
             if run_id
         ]
-        with self._translate_errors():
+        with self._translated:
             rows = self._run_with(_SQL["rows"], keys) + self._run_with(
                 _SQL["acts"], acts
             )
@@ -174,7 +174,7 @@ class SqliteConnection:
         self, new: Sequence[Row], old: Sequence[Row], results: Sequence[SavedResult]
     ) -> None:
         """See `database.Connection.write`."""
-        with self._translate_errors():
+        with self._translated:
             whole = [*new, *(row for row in old if row.state == "claimed")]
             ended = [row for row in old if row.state != "claimed"]
             self._run_with(
@@ -197,7 +197,7 @@ class SqliteConnection:
 
     def commit(self) -> None:
         """See `database.Connection.commit`."""
-        with self._translate_errors():
+        with self._translated:
             self._db.execute("COMMIT")
 
     def rollback(self) -> None:
@@ -213,7 +213,7 @@ class SqliteConnection:
 
     def load_result(self, run_id: str, handle: str) -> bytes | None:
         """See `database.Connection.load_result`."""
-        with self._translate_errors():
+        with self._translated:
             row: tuple[bytes] | None = self._execute(
                 _SQL["kept"], (run_id, handle)
             ).fetchone()
@@ -250,14 +250,14 @@ class SqliteConnection:
 
     def run(self, statement: str, given: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Run a statement; return its rows."""
-        with self._translate_errors():
+        with self._translated:
             return self._execute(statement, given).fetchall()
 
     def run_with(
         self, statement: str, rows: Sequence[Sequence[Any]]
     ) -> list[tuple[Any, ...]]:
         """See `database.Database.run_with`."""
-        with self._translate_errors():
+        with self._translated:
             return self._run_with(statement, rows)
 
     def write_rows(
@@ -294,7 +294,7 @@ class SqliteConnection:
     def add(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
         """Run a statement for each of these, in one transaction."""
         try:
-            with self._translate_errors():
+            with self._translated:
                 self._execute("BEGIN IMMEDIATE")
                 self._db.executemany(statement, rows)
             self.commit()
@@ -339,7 +339,7 @@ class SqliteConnection:
         [[mode]] = self.run("PRAGMA auto_vacuum")
         if mode != _INCREMENTAL or unused < max(pages // 5, _SHRINK_PAGES):
             return False
-        with self._translate_errors():
+        with self._translated:
             # as a script: a statement without columns is left after its first step, which returns one page
             self._db.executescript(f"PRAGMA incremental_vacuum({_SHRINK_PAGES})")
         return True
@@ -399,21 +399,35 @@ class SqliteConnection:
         ).fetchone()[0]
         return version
 
-    @contextmanager
-    def _translate_errors(self) -> Iterator[None]:
-        """Raise `Refused` or StoreUnavailable for what SQLite raised."""
-        try:
-            yield
-        except sqlite3.Error as error:
+
+class _TranslatedErrors:
+    """A context that raises `Refused` or StoreUnavailable for what SQLite raised.
+
+    A class, since there is one such context for every few rows: a generator would cost as much as the statement.
+    """
+
+    __slots__ = ("_file",)
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def __enter__(self) -> None:
+        """Do nothing."""
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        """Translate the error, if there is one."""
+        if error is None:
+            return
+        if isinstance(error, sqlite3.Error):
             code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-            holder = _describe_writer(self.file) if _is_busy(error) else ""
-            message = f"the store {self.file} {_MESSAGES.get(code, error)}{holder}; nothing was recorded"
+            holder = _describe_writer(self._file) if _is_busy(error) else ""
+            message = f"the store {self._file} {_MESSAGES.get(code, error)}{holder}; nothing was recorded"
             if code in _REFUSED or isinstance(error, sqlite3.DataError):
                 raise Refused(message) from error
             raise StoreUnavailable(message) from error
-        except OverflowError as error:
+        if isinstance(error, OverflowError):
             raise Refused(
-                f"the store {self.file} was given a number that is too large: {error}"
+                f"the store {self._file} was given a number that is too large: {error}"
             ) from error
 
 
