@@ -120,8 +120,9 @@ class StoreFuture(Future[T]):
                 raise InvalidStateError(f"{self._state}: {self!r}")
             self._result = result
             self._state = "FINISHED"
-            for waiter in self._present_waiters or ():
-                waiter.add_result(self)
+            if self._present_waiters is not None:
+                for waiter in self._present_waiters:
+                    waiter.add_result(self)
         if self._done_callbacks is not _NOBODY:
             self._invoke_callbacks()
         elif (callback := self._callback) is not None:

@@ -151,6 +151,7 @@ class AuditBuilder:
         "_kinds",
         "_labels",
         "_open_calls",
+        "_own_ends",
         "_principal",
         "_redactor",
         "_run_id",
@@ -174,6 +175,8 @@ class AuditBuilder:
         """What the admissions of a tool have in common, as it is recorded."""
         self._labels: dict[int, tuple[Label, str]] = {}
         """Labels as they are recorded, by identity: those of the tools, and the one that a call is made under."""
+        self._own_ends: dict[tuple[str, bool], str] = {}
+        """Records of ends that stand beside their admissions, with places, by tool and whether they are recalled."""
         self._tools: dict[str, str] = {}
         """Names of tools as they are recorded."""
         self._open_calls: dict[int, tuple[ToolCall, NotedAdmission | None]] = {}
@@ -312,6 +315,8 @@ class AuditBuilder:
             is_clean: `holds_no_secret` has found nothing in it, so its text is not searched again.
         """
         if type(noted) is NotedEnd:
+            if noted.admission is None:
+                return "CallFinished", self._write_own_end(noted)
             if is_clean and _is_usual(noted):
                 return "CallFinished", self._write_usual_end(noted)
             return "CallFinished", _join(self._write_end(noted, is_clean))
@@ -356,7 +361,7 @@ class AuditBuilder:
         if key:
             shown: dict[str, Json] = {}  # nothing was hidden that the key may hold
             key = _key(shown, key, shown, self._redactor)
-        # the order of `_USUAL`
+        # in the order of their names, see `_USUAL`
         return self._kind_of(admission).usual_end % (
             _in_ascii(text),
             _sha256(text),
@@ -399,17 +404,39 @@ class AuditBuilder:
             texts["principal"] = self._principal
         return texts
 
+    def _write_own_end(self, noted: NotedEnd) -> str:
+        """Return the record of an end whose admission has a record of its own."""
+        call = noted.call
+        layout = self._own_ends.get((call.name, noted.recalled))
+        if layout is None:
+            layout = self._lay_out_own_end(noted)
+        # in the order of their names, see `_OWN`
+        return layout % (
+            noted.attempts,
+            self._describe_id(call.id),
+            _quote(noted.code),
+            self._describe_label(noted.label),
+            "true" if noted.ok else "false",
+            "true" if noted.replayed else "false",
+            self._digest(noted.text),
+            _count_bytes(noted.text),
+            _describe_seconds(noted.seconds),
+        )
+
+    def _lay_out_own_end(self, noted: NotedEnd) -> str:
+        texts = {"tool": self._describe_tool(noted.call)}
+        if self._principal:
+            texts["principal"] = self._principal
+        if noted.recalled:
+            texts["recalled"] = "true"
+        layout = _leave_places(texts, _OWN)
+        if len(noted.call.name) <= _LONGEST_ID and len(self._own_ends) < _MOST_KINDS:
+            self._own_ends[noted.call.name, noted.recalled] = layout
+        return layout
+
     def _write_end(self, noted: NotedEnd, is_clean: bool) -> _Texts:
         text = noted.text
-        if noted.admission is None:
-            texts = {
-                "call": self._describe_id(noted.call.id),
-                "tool": self._describe_tool(noted.call),
-            }
-            if self._principal:
-                texts["principal"] = self._principal
-        else:
-            texts = self._write_admission(noted.admission, is_clean)
+        texts = self._write_admission(cast(NotedAdmission, noted.admission), is_clean)
         if noted.recalled:
             texts["recalled"] = "true"
         texts["ok"] = "true" if noted.ok else "false"
@@ -512,13 +539,10 @@ class AuditBuilder:
 _Texts: TypeAlias = "dict[str, str]"
 """The members of a body, each as canonical JSON."""
 
-_USUAL: Mapping[str, str] = {
-    "arguments": "%s",
-    "arguments_sha256": '"%s"',
+_OWN: Mapping[str, str] = {
     "attempts": "%s",
     "call": "%s",
     "code": "%s",
-    "key": "%s",
     "labels": "%s",
     "ok": "%s",
     "replayed": "%s",
@@ -526,7 +550,14 @@ _USUAL: Mapping[str, str] = {
     "result_bytes": "%s",
     "seconds": "%s",
 }
-"""The places in the record of a usual end, by name and in order, beside what its kind has in common."""
+"""The places in the record of an end that stands beside that of its admission, by name and in order."""
+_USUAL: Mapping[str, str] = {
+    **_OWN,
+    "arguments": "%s",
+    "arguments_sha256": '"%s"',
+    "key": "%s",
+}
+"""The places in the record of a usual end; what its kind has in common is filled in."""
 
 
 class _Kind:
@@ -541,8 +572,13 @@ class _Kind:
 
     def __init__(self, texts: _Texts) -> None:
         self.texts = texts
-        escaped = {name: text.replace("%", "%%") for name, text in texts.items()}
-        self.usual_end = _join({**escaped, **_USUAL})
+        self.usual_end = _leave_places(texts, _USUAL)
+
+
+def _leave_places(texts: _Texts, places: Mapping[str, str]) -> str:
+    """Return a body as canonical JSON, with places for the other members, in the order of their names."""
+    escaped = {name: text.replace("%", "%%") for name, text in texts.items()}
+    return _join({**escaped, **places})
 
 
 def _is_usual(noted: NotedEnd) -> bool:

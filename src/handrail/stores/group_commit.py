@@ -197,13 +197,14 @@ class Writer:
     def _enqueue(self, queued: _Queued, within_s: float = 0.0) -> None:
         if not self._is_open:
             raise StoreUnavailable("the store is closed")
-        self._queue.append(queued)
-        if len(self._queue) == 1:
+        queue = self._queue
+        queue.append(queued)
+        if within_s < self._held_for_s and len(queue) > 1:
+            self._hurry(within_s)
+        elif len(queue) == 1:
             self._held_until = monotonic() + within_s if within_s else None
             self._held_for_s = within_s
             self._change.notify()
-        elif within_s < self._held_for_s:
-            self._hurry(within_s)
 
     def _hurry(self, within_s: float) -> None:
         """Carry out the queue after at most `within_s`; 0 is at once."""
