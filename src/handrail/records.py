@@ -1,7 +1,8 @@
 """A run as it is stored: its input, its steps, its status; and a person's decision about one of its calls.
 
 Plain values between drivers and stores. `journal` says what the JSON in them means. Those of which a crowd of runs has
-thousands hold JSON and each other, nothing that could refer back: the garbage collector leaves them out (`gc=False`).
+thousands hold JSON and each other, nothing that could refer back: the garbage collector leaves them out (`gc=False`),
+see `docs/decisions/0012-the-short-way.md`.
 """
 
 from __future__ import annotations
