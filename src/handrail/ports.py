@@ -123,8 +123,8 @@ class RunStore(Protocol):
         `RunRecord.takeovers` grows by one if the owner of a run under way counts as gone (`process_identity.has_left`),
         and is 0 again if the run had ended or paused.
 
-        A request to cancel it stays valid if its owner died before it ended the run. A run that has ended starts again
-        without that request.
+        A request to cancel it stays valid if its owner died before it ended the run, and if the run was cancelled after
+        `record` was loaded. Any other run that has ended starts again without that request.
 
         Args:
             new: Take no run over: of several callers that begin a run of one name, exactly one succeeds.
@@ -141,6 +141,8 @@ class RunStore(Protocol):
 
     def append_entry(self, entry: JournalEntry) -> StoreAnswer[bool]:
         """Append to a run, all or nothing; return whether somebody has asked to cancel it.
+
+        A run that is to wait, and that somebody has asked to cancel, is cancelled.
 
         A step that is there already stays as it is: an earlier owner recorded the same one. A store with
         `takes_texts = True` is also given steps whose body is JSON text; see `records.JournalStep.text`.

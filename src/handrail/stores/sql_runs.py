@@ -675,7 +675,8 @@ def _begin_run(
     unchanged = beginning.unchanged
     is_known = record.epoch > 0 and not beginning.is_new
     if is_known and not unchanged:
-        rows = database.run(_SQL["begin_again"], (run_id,))
+        read = (record.epoch, record.status)
+        rows = database.run(_SQL["begin_again"], (*read, run_id))
     elif unchanged:
         rows = database.run(_SQL["begin_unchanged"], (run_id, record.epoch))
     else:
@@ -783,7 +784,12 @@ def _append_entries(
         answers.append(cancel_requested)
     database.write_rows(_SQL["step"], step_rows)
     for entry in entries:
-        if entry.status == "cancelled" and entry.run_id in updated:
+        if entry.run_id not in updated:
+            continue
+        cancel_requested, _ = updated[entry.run_id]
+        if entry.status == "cancelled" or (
+            entry.status == "waiting" and cancel_requested
+        ):
             _close_approvals(database, entry.run_id, now)
     return answers
 
