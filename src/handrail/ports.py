@@ -303,7 +303,8 @@ class LimitStore(Protocol):
         """Return how long a tool is left alone: 0 where the caller may start it.
 
         Of several callers that ask once the rest is over, one may start it. If it has not reported after `within_s`,
-        another one may.
+        another one may. A rest that has more than `within_s` and a few seconds left was noted before the store's clock
+        was set back, and is over: no tool rests for longer than a call may try it.
         """
         ...
 
