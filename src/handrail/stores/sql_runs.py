@@ -129,7 +129,7 @@ class DurableRuns(SubmittedRuns):
         steps: Sequence[JournalStep] = (),
     ) -> Future[StoredRun]:
         """See `ports.RunStore.begin_run`."""
-        run_id = encode_run_id(record.run_id)
+        run_id = encode_run_id(record.run_id, is_new=record.epoch == 0)
         owner = encode_name(record.owner)
         forked_from = encode_name(record.forked_from)
         input_json = encode_journal(record.input)
