@@ -9,7 +9,7 @@ import json
 from concurrent.futures import Future
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -571,7 +571,7 @@ _told = st.sampled_from([
     "Paris", "北京", "", "a\nb", 'say "no"', "sk-live-0123456789abcdef", "password=", "hunter22", "api_key: ",
     "-----BEGIN PRIVATE KEY-----", "eyJhbGciOiJI.eyJzdWIiOiIx.x", "Bearer ", "abcdefgh12345678",
     "ｐａｓｓｗｏｒｄ: x1234567", "https://u:p4ssw0rd@example.org", "{", "[", "'",
-    "max_tokens='", "password=hunter22",
+    "max_tokens='", "password=hunter22", 'to\u212aen="hunter22"', "\u0130", "token=a\uff071bcdefgh", "\u200b",
 ])  # fmt: skip
 _calls_told = st.lists(
     st.tuples(_told, _told, _told, st.booleans()), min_size=1, max_size=4
@@ -579,6 +579,8 @@ _calls_told = st.lists(
 
 
 @given(_calls_told)
+@example([('to\u212aen="hunter22"', "", "", False), ("\u0130", "", "", False)])
+@example([("", "token=a\uff071bcdefgh", "", True), ("\u200b", "", "", True)])
 def test_records_that_are_written_later_are_those_that_are_written_at_once(told):
     """One look at all texts of a turn finds what a look at each of them finds."""
     entries = []
