@@ -205,3 +205,12 @@ def test_a_submitter_and_a_worker_need_nothing_but_the_store(folder, model):
             run = runtime.result("r", scope="acme", within_s=SOON_S)
         [record] = result_now(runtime.store.list_runs())
     assert (run.id, run.text, record.run_id) == ("r", "Done.", "@acme/r")
+
+
+def test_the_benchmark_says_in_one_sentence_what_its_own_server_needs(monkeypatch):
+    monkeypatch.setattr(workers, "find_spec", lambda name: None)
+    with (
+        pytest.raises(SystemExit, match="needs psycopg and pytest: .* or name a store"),
+        workers.server_of_our_own(),
+    ):
+        pass
