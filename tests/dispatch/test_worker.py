@@ -18,6 +18,7 @@ from handrail.errors import ConfigError, Fenced, RunNameTaken, RunUnderWay
 from handrail.futures import result_now
 from handrail.history.run_history import read_history
 from handrail.records import MOST_TAKEOVERS, ApprovalRequest, RunRecord
+from handrail.stores.submitted import AGAIN_S
 from handrail.testing import ScriptedModel, call
 from handrail.testing.crashes import opener
 
@@ -778,6 +779,36 @@ def postpone(client, run_id, wait_s):
     dispatcher = open_dispatcher(store)
     result_now(dispatcher.cancel(run_id))
     dispatcher.close()
+
+
+def test_a_run_whose_wait_ends_while_its_worker_still_holds_its_segment_goes_on_soon(
+    client,
+):
+    client.submit("Go.", run_id="r")
+    store = client.store
+    result_now(store.take_segment("r", 1, after_death=False))
+    result_now(store.finish_segment("r", 1, wait_s=30.0, why="a lease"))
+    # the worker is slow, or frozen: the dispatcher has the segment until it has settled it
+    pass_time(client, 31.0)
+    assert result_now(store.sweep_submitted("chosen")) == 0
+    assert waiting(client) == 1
+    dispatcher = open_dispatcher(store)
+    result_now(dispatcher.cancel("r"))
+    dispatcher.close()
+    assert waiting(client) == 0
+    pass_time(client, AGAIN_S + 1.0)
+    assert result_now(store.sweep_submitted("chosen")) == 1
+    assert waiting(client) == 1
+    # and that was all
+    pass_time(client, AGAIN_S + 1.0)
+    assert result_now(store.sweep_submitted("chosen")) == 0
+
+
+def pass_time(client, seconds):
+    rows(
+        client,
+        f"UPDATE submitted SET wake_at = wake_at - {seconds}, swept = swept - {seconds} RETURNING 1",
+    )
 
 
 def test_a_run_whose_wait_is_over_goes_on_however_many_others_wait(client):

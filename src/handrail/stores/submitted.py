@@ -46,6 +46,9 @@ _SQL = statements("submitted.sql")
 STALE_S = 60.0
 """How many seconds after a sweep has looked at a run the next one looks at it again, for a segment that was lost."""
 
+AGAIN_S = 5.0
+"""How many seconds after that for a run whose wait is over while a dispatcher still has its segment."""
+
 MAX_SWEPT = 50
 """How many runs of each kind one sweep looks at; the next sweep looks at the others."""
 
@@ -210,8 +213,13 @@ class SubmittedRuns(SharedLimitRows):
         run_id, *_, status, _, _ = row
         if status == "waiting":
             return self._wake(database, run_id, now)
-        database.run(_SQL["wake_at"], (None, run_id))
-        return self._recover(database, row, now, dispatcher)
+        is_enqueued = self._recover(database, row, now, dispatcher)
+        again_at = None
+        if status == "queued" and not is_enqueued:
+            # the worker that postponed it still holds the segment: for a moment, or because it is frozen
+            again_at = now + AGAIN_S
+        database.run(_SQL["wake_at"], (again_at, run_id))
+        return is_enqueued
 
     def _go_on(self, database: Database, run_id: str, now: float) -> bool:
         """Enqueue the next segment of a run that waits. Its row is held."""
