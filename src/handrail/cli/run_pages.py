@@ -11,6 +11,7 @@ from handrail.cli.store_access import command_line, indent_json, say, span
 from handrail.cli.timeline import Timeline
 from handrail.history.facts import run_status
 from handrail.history.run_history import RunHistory, question_in
+from handrail.invisible import printable
 from handrail.messages import Usage
 from handrail.process_identity import is_gone
 from handrail.records import ApprovalRequest, Submission, describe_time
@@ -126,7 +127,7 @@ class RunPage:
         elif status in ("waiting", "failed", "cancelled"):
             yield f"go on:   {resume}"
         elif status == "queued" and self._submission is not None:
-            yield f"waits for a worker in queue {self._submission.queue}"
+            yield f"waits for a worker in queue {printable(self._submission.queue)}"
             if self._submission.note:
                 yield f"note:    {self._submission.note}"
         elif status == "queued":
