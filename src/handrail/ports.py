@@ -128,13 +128,14 @@ class RunStore(Protocol):
 
         Args:
             new: Take no run over: of several callers that begin a run of one name, exactly one succeeds.
-            unchanged: Take the run over only if its epoch is still that of `record`: of several callers that have
-                loaded it in one epoch, exactly one succeeds. With `steps`, those before them are not returned again.
+            unchanged: Take the run over only if its epoch is still that of `record`, and nobody has ended it since
+                but with an answer: of several callers that have loaded it in one epoch, exactly one succeeds. With
+                `steps`, those before them are not returned again.
             steps: Append these at the same moment: after a crash the run has all of them, or nothing was changed.
 
         Raises:
             RunNameTaken: `new` was given and there is a run of that name. Nothing was changed.
-            Fenced: `unchanged` was given, and somebody else has taken the run over. Nothing was changed.
+            Fenced: `unchanged` was given, and somebody else has taken the run over, or ended it. Nothing was changed.
             StoreUnavailable: Nothing was changed.
         """
         ...

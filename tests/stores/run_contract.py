@@ -273,6 +273,21 @@ class RunContract:
         # cancelled once more: whoever has loaded it the first time does not know of the second
         assert self.begun(store, cancelled).record.cancel_requested
 
+    @pytest.mark.parametrize("status", ["cancelled", "failed", "poisoned"])
+    def test_a_run_that_was_ended_since_it_was_loaded_is_not_taken_over_unchanged(
+        self, store, status
+    ):
+        self.begun(store)
+        loaded = self.settled(store.load_run("r_1")).record
+        # its driver, which seemed to be dead
+        self.settled(store.append_entry(JournalEntry("r_1", 1, status=status)))
+        with pytest.raises(Fenced):
+            self.settled(store.begin_run(loaded, unchanged=True))
+        ended = self.settled(store.load_run("r_1")).record
+        assert ended.status == status
+        taken = self.settled(store.begin_run(ended, unchanged=True)).record
+        assert (taken.status, taken.epoch) == ("running", 2)
+
     def test_who_has_loaded_a_cancelled_run_can_take_it_up_again(self, store):
         self.begun(store)
         self.settled(store.append_entry(JournalEntry("r_1", 1, status="waiting")))

@@ -45,7 +45,7 @@ class FullMemoryStore(MemoryStore):
             stored = self._runs.get(record.run_id)
             if new and stored is not None:
                 raise stored.name_taken()
-            if unchanged and (stored is None or stored.epoch != record.epoch):
+            if unchanged and (stored is None or not _is_unchanged(stored, record)):
                 raise Fenced(f"the run {record.run_id!r} has been taken over")
             earlier = stored or replace(record, created=now, epoch=0)
             taken = replace(
@@ -147,6 +147,14 @@ class FullMemoryStore(MemoryStore):
             self._runs[run_id] = cancelled
             self._close_approvals(run_id)
             return True
+
+
+def _is_unchanged(stored: RunRecord, loaded: RunRecord) -> bool:
+    """Whether nobody has taken a run over since it was loaded, and nobody has ended it but with an answer."""
+    if stored.epoch != loaded.epoch:
+        return False
+    is_ended = stored.status in ("cancelled", "failed", "poisoned")
+    return stored.status == loaded.status or not is_ended
 
 
 def _is_to_end(stored: RunRecord, loaded: RunRecord) -> bool:

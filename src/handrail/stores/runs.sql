@@ -13,10 +13,10 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'running', 1) ON CONFLICT(run_id) DO NOTHING
 RETURNING run_id, input, status, toolset, epoch, result, cancel_requested, forked_from, forked_at, created, updated,
   journal_v, owner, takeovers
 
--- begin_unchanged: Take over a run that nobody has taken over since.
+-- begin_unchanged: Take over a run that nobody has taken over since, and that nobody has ended since but with an answer.
 UPDATE runs SET epoch = epoch + 1,
   cancel_requested = CASE WHEN status IN ('running', 'queued', 'waiting') THEN cancel_requested ELSE 0 END
-WHERE run_id = ? AND epoch = ?
+WHERE run_id = ? AND epoch = ? AND (status = ? OR status NOT IN ('cancelled', 'failed', 'poisoned'))
 RETURNING run_id, input, status, toolset, epoch, result, cancel_requested, forked_from, forked_at, created, updated,
   journal_v, owner, takeovers
 

@@ -674,11 +674,11 @@ def _begin_run(
     steps = beginning.steps
     unchanged = beginning.unchanged
     is_known = record.epoch > 0 and not beginning.is_new
+    read = (record.epoch, record.status)
     if is_known and not unchanged:
-        read = (record.epoch, record.status)
         rows = database.run(_SQL["begin_again"], (*read, run_id))
     elif unchanged:
-        rows = database.run(_SQL["begin_unchanged"], (run_id, record.epoch))
+        rows = database.run(_SQL["begin_unchanged"], (run_id, *read))
     else:
         statement = _SQL["begin_new" if beginning.is_new else "begin"]
         values = (*beginning.described, now, now, beginning.owner)
