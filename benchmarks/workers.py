@@ -33,6 +33,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from threading import Event, Thread
 from time import monotonic, sleep, time
@@ -434,6 +435,12 @@ def describe_rows(store: Any, run_id: str) -> str:
 @contextmanager
 def server_of_our_own() -> Iterator[Any]:
     """Start a Postgres that can be restarted."""
+    lacking = [name for name in ("psycopg", "pytest") if find_spec(name) is None]
+    if lacking:
+        raise SystemExit(
+            f"a Postgres of our own needs {' and '.join(lacking)}: install what the tests need, or name a store "
+            "with --store"
+        )
     from tests.stores.servers import Server, binaries
 
     programs = binaries()

@@ -12,6 +12,7 @@ import pytest
 
 import handrail as hr
 from handrail.errors import ConfigError, JournalMismatch, StoreUnavailable
+from handrail.stores.memory_runs import FullMemoryStore
 from handrail.stores.sqlite import SqliteStore
 from handrail.testing import Overlap, ScriptedApprover, ScriptedModel, call
 from tests.engine.test_resume import Died, MortalStore, on  # noqa: F401  # `on` is a fixture
@@ -147,6 +148,36 @@ def test_a_step_that_waits_for_a_person_leaves_the_function_and_is_gone_on_with(
     )
     run = flows(store, desk.tools, TRIAGE, made={"approver": ScriptedApprover([True])})
     assert (run.status, run.output, desk.looks) == ("done", TOLD, 1)
+
+
+@pytest.mark.parametrize("moment", ["load_run", "append_entry"])
+def test_a_workflow_that_is_cancelled_while_it_is_resumed_does_not_wait_again(
+    flows, moment
+):
+    class CancelledMeanwhile(FullMemoryStore):
+        """A store in which somebody else cancels the workflow around one of its answers."""
+
+        moment = ""
+
+        def load_run(self, run_id):
+            stored = super().load_run(run_id)
+            if self.moment == "load_run":
+                assert self.request_cancel("w_1")
+            return stored
+
+        def append_entry(self, entry):
+            if self.moment == "append_entry" and entry.status == "waiting":
+                assert self.request_cancel("w_1")
+            return super().append_entry(entry)
+
+    store, desk = CancelledMeanwhile(), Desk(approve=True)
+    assert flows(store, desk.tools, TRIAGE, {"ticket": "T-1"}).status == "waiting"
+    store.moment = moment
+    run = flows(store, desk.tools, TRIAGE)
+    store.moment = ""
+    stored = store.load_run("w_1").record
+    assert (run.status, stored.status, desk.pages) == ("cancelled", "cancelled", [])
+    assert stored.result["status"] == "cancelled"
 
 
 def test_a_run_of_a_model_that_waits_leaves_it_too(flows):

@@ -123,24 +123,27 @@ class RunStore(Protocol):
         `RunRecord.takeovers` grows by one if the owner of a run under way counts as gone (`process_identity.has_left`),
         and is 0 again if the run had ended or paused.
 
-        A request to cancel it stays valid if its owner died before it ended the run. A run that has ended starts again
-        without that request.
+        A request to cancel it stays valid if its owner died before it ended the run, and if the run was cancelled after
+        `record` was loaded. Any other run that has ended starts again without that request.
 
         Args:
             new: Take no run over: of several callers that begin a run of one name, exactly one succeeds.
-            unchanged: Take the run over only if its epoch is still that of `record`: of several callers that have
-                loaded it in one epoch, exactly one succeeds. With `steps`, those before them are not returned again.
+            unchanged: Take the run over only if its epoch is still that of `record`, and nobody has ended it since
+                but with an answer: of several callers that have loaded it in one epoch, exactly one succeeds. With
+                `steps`, those before them are not returned again.
             steps: Append these at the same moment: after a crash the run has all of them, or nothing was changed.
 
         Raises:
             RunNameTaken: `new` was given and there is a run of that name. Nothing was changed.
-            Fenced: `unchanged` was given, and somebody else has taken the run over. Nothing was changed.
+            Fenced: `unchanged` was given, and somebody else has taken the run over, or ended it. Nothing was changed.
             StoreUnavailable: Nothing was changed.
         """
         ...
 
     def append_entry(self, entry: JournalEntry) -> StoreAnswer[bool]:
         """Append to a run, all or nothing; return whether somebody has asked to cancel it.
+
+        A run that is to wait, and that somebody has asked to cancel, is cancelled.
 
         A step that is there already stays as it is: an earlier owner recorded the same one. A store with
         `takes_texts = True` is also given steps whose body is JSON text; see `records.JournalStep.text`.
@@ -301,7 +304,8 @@ class LimitStore(Protocol):
         """Return how long a tool is left alone: 0 where the caller may start it.
 
         Of several callers that ask once the rest is over, one may start it. If it has not reported after `within_s`,
-        another one may.
+        another one may. A rest that has more than `within_s` and a few seconds left was noted before the store's clock
+        was set back, and is over: no tool rests for longer than a call may try it.
         """
         ...
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Literal, TypeAlias
 
 from msgspec import Struct, field
@@ -468,3 +469,18 @@ class AuditRecord(Struct, frozen=True):
         if self.group is not None:
             members["group"] = list(self.group)
         return members
+
+
+_LAST_TIME = 253_402_300_799.0
+"""The end of the last year that `datetime` has: a tool may declare more time."""
+
+
+def describe_time(at: float) -> str:
+    """Return a time of a store's clock for people, with its zone: they may sit in another one than the store.
+
+    >>> describe_time(1795820400.0)
+    '2026-11-27 23:00:00 UTC'
+    >>> describe_time(1e15)
+    '9999-12-31 23:59:59 UTC'
+    """
+    return f"{datetime.fromtimestamp(min(at, _LAST_TIME), UTC):%Y-%m-%d %H:%M:%S} UTC"

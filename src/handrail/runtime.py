@@ -472,7 +472,7 @@ class Runtime:
         Raises:
             ConfigError: The store keeps no runs, or none of that name; or the run is poisoned.
             RunUnderWay: Another process, which lives, carries it out.
-            Fenced: `epoch` was given, and somebody has taken the run over since.
+            Fenced: `epoch` was given, and somebody has taken the run over since, or it was cancelled or has failed.
             RunPostponed: `epoch` was given, and the run must wait for the lease of an earlier process.
             JournalMismatch: What was stored cannot be read by this version.
         """

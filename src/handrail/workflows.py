@@ -24,6 +24,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, Protocol, TypedDict, TypeVar, overload
 
+from msgspec.structs import replace
 from typing_extensions import Unpack
 
 from handrail.calls import ToolCall, ToolResult, arguments_text
@@ -446,6 +447,9 @@ def workflow(
         (yield engine.runs.load_run(active.id)) if engine.keeps_runs else None
     )
     given = check_stored(stored, record, arguments)
+    if stored is not None:
+        loaded = stored.record
+        record = replace(record, epoch=loaded.epoch, status=loaded.status)
     has_returned = stored is not None and stored.record.status == "done"
     engine.register_run(active, "")
     error: BaseException | None = None
@@ -464,8 +468,13 @@ def workflow(
         ending, error = ending_by_error(raised)
     try:
         if entry := _last_entry(active, ending):
-            yield engine.runs.append_entry(entry)
+            is_cancelled = yield engine.runs.append_entry(entry)
             assert active.recording is not None
+            if is_cancelled and ending.status == "waiting":
+                ending = cancelled(active)
+                ended = active.recording.last_entry(ending)
+                assert ended is not None
+                yield engine.runs.append_entry(ended)
             active.recording.confirm_entry()
     except HandrailError as failure:
         ending = ending_by_error(failure)[0]

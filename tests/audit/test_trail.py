@@ -9,7 +9,7 @@ import json
 from concurrent.futures import Future
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -40,7 +40,7 @@ from handrail.messages import Turn
 from handrail.records import AuditRecord
 from handrail.stores.sqlite import SqliteStore
 from handrail.tools.keys import canonical
-from tests.support.drivers import KINDS, Driver, until
+from tests.support.drivers import BOUND_S, KINDS, Driver, until
 
 
 def chain(count, key=b"", run_id="r_1"):
@@ -522,6 +522,56 @@ def test_what_one_answer_for_many_says_too_early_is_offered_once_more():
     assert told[2:] == [["RunStarted", "RunStarted"], ["RunEnded"]]
 
 
+class LaterLog:
+    """A log whose answers the test gives."""
+
+    def __init__(self):
+        self.told, self.answers = [], []
+
+    def append_audit(self, notices):
+        self.told.append([each.event for each in notices])
+        self.answers.append(Future())
+        return self.answers[-1]
+
+    def log(self, **_):
+        return []
+
+
+def test_a_write_of_high_risk_waits_for_its_record_though_the_log_has_taken_newer_ones():
+    async def offered(log, count):
+        while len(log.answers) < count:
+            await asyncio.sleep(0)
+
+    async def wait():
+        log = LaterLog()
+        trail = AuditObserver(log, "r", Redactor())
+        trail(RunStarted("r", "m"))  # as the admission, which is sent before the claim
+        trail(AttemptStarted(CALL, 1))  # of another call of the turn
+        waiting = asyncio.ensure_future(wait_until_audited(trail, BOUND_S))
+        await asyncio.sleep(0)
+        log.answers[0].set_exception(StoreUnavailable("its disk is full"))
+        log.answers[1].set_result(None)
+        await asyncio.wait_for(offered(log, 3), BOUND_S)
+        assert (waiting.done(), log.told[2:]) == (False, [["RunStarted"]])
+        log.answers[2].set_exception(StoreUnavailable("its disk is full"))
+        assert isinstance(await waiting, StoreUnavailable)
+        waiting = asyncio.ensure_future(wait_until_audited(trail, BOUND_S))
+        await asyncio.wait_for(offered(log, 4), BOUND_S)
+        log.answers[3].set_result(None)
+        assert await waiting is None
+
+    asyncio.run(wait())
+
+
+def test_records_whose_answer_nobody_waited_for_to_its_end_are_offered_once_more():
+    log = LaterLog()
+    trail = AuditObserver(log, "r", Redactor())
+    trail(RunStarted("r", "m"))
+    assert isinstance(asyncio.run(wait_until_audited(trail, 0.001)), TimeoutError)
+    trail(RunEnded("r", "done", ""))
+    assert log.told == [["RunStarted"], ["RunStarted"], ["RunEnded"]]
+
+
 def test_records_of_harmless_reads_alone_may_wait():
     taken = []
 
@@ -571,7 +621,7 @@ _told = st.sampled_from([
     "Paris", "北京", "", "a\nb", 'say "no"', "sk-live-0123456789abcdef", "password=", "hunter22", "api_key: ",
     "-----BEGIN PRIVATE KEY-----", "eyJhbGciOiJI.eyJzdWIiOiIx.x", "Bearer ", "abcdefgh12345678",
     "ｐａｓｓｗｏｒｄ: x1234567", "https://u:p4ssw0rd@example.org", "{", "[", "'",
-    "max_tokens='", "password=hunter22",
+    "max_tokens='", "password=hunter22", 'to\u212aen="hunter22"', "\u0130", "token=a\uff071bcdefgh", "\u200b",
 ])  # fmt: skip
 _calls_told = st.lists(
     st.tuples(_told, _told, _told, st.booleans()), min_size=1, max_size=4
@@ -579,6 +629,8 @@ _calls_told = st.lists(
 
 
 @given(_calls_told)
+@example([('to\u212aen="hunter22"', "", "", False), ("\u0130", "", "", False)])
+@example([("", "token=a\uff071bcdefgh", "", True), ("\u200b", "", "", True)])
 def test_records_that_are_written_later_are_those_that_are_written_at_once(told):
     """One look at all texts of a turn finds what a look at each of them finds."""
     entries = []

@@ -1,8 +1,11 @@
 """`handrail check`: the production checklist on the command line."""
 
 import json
+from pathlib import Path
 
 import pytest
+
+DEPLOYED = Path(__file__).parents[2] / "examples" / "deployment" / "shop.py"
 
 EXAMPLES = '''
 import handrail as hr
@@ -35,6 +38,11 @@ def test_what_lacks_nothing_passes(cli, tmp_path, kept):
     result = cli("check", orders(tmp_path, "49"), "--store", kept, "--run")
     assert (result.exit_code, "MISSING" in result.stdout) == (0, False)
     assert result.stdout.endswith("13 of 13 lines pass\n")
+
+
+def test_the_tools_that_are_deployed_in_the_examples_lack_nothing(cli, kept):
+    result = cli("check", str(DEPLOYED), "--store", kept)
+    assert (result.exit_code, "MISSING" in result.stdout) == (0, False)
 
 
 def test_what_is_missing_is_told_with_the_parameter_that_ends_it(cli, shop, kept):

@@ -1,9 +1,12 @@
 """`handrail ledger`: what was written, what nobody knows the end of, and a person's word on it."""
 
 import json
+import re
 import signal
 import sqlite3
+import time
 from contextlib import closing
+from datetime import UTC, datetime
 
 import pytest
 from msgspec.structs import replace
@@ -53,6 +56,23 @@ def test_writes_are_listed_the_newest_first_with_how_they_stand(writes):
     assert [line.split()[-1] for line in lines if "{" in line or "null" in line] == [
         "7}"
     ]
+
+
+def test_times_are_those_of_the_store_with_their_zone_wherever_somebody_sits(
+    writes, monkeypatch
+):
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    monkeypatch.delenv("TZ")
+    try:
+        line = writes("ledger", "list").stdout.splitlines()[1]
+        shown = writes("ledger", "show", "refund", "refund:claimed").stdout
+    finally:
+        time.tzset()
+    begun = writes.json("ledger", "list", "-n", "1")["writes"][0]["begun"]
+    at = datetime.fromtimestamp(begun, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    assert line.rstrip().endswith(f" {at}")
+    assert len(re.findall(r"\d\d:\d\d:\d\d UTC$", shown, re.M)) == 3
 
 
 def test_writes_can_be_listed_by_state_and_by_run(writes):

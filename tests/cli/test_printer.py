@@ -217,6 +217,12 @@ def test_a_text_without_a_width_is_left_as_it_is():
     assert flowed(["a" * 200, "\nb"], width=None) == "a" * 200 + "\nb"
 
 
+def test_a_name_with_a_line_feed_makes_no_row(screen):
+    target = Console(file=screen, width=60, highlight=False)
+    print_columns(target, [("a\nb  done", "1"), ("c", "2")])
+    assert screen.getvalue().splitlines() == ["a\\x0ab  done  1", "c             2"]
+
+
 def test_columns_line_up_for_wide_characters_and_wrap_in_the_last():
     screen = io.StringIO()
     print_columns(

@@ -1,6 +1,7 @@
 """`handrail store`: info, copy and keep, on files."""
 
 import json
+import os
 import signal
 import sqlite3
 import subprocess
@@ -204,6 +205,17 @@ def test_a_store_is_not_copied_into_itself(cli, place):
     told = cli("store", "copy", place, place)
     assert told.exit_code == Exit.USAGE
     assert "into itself" in told.stderr
+
+
+@pytest.mark.parametrize("link", [os.symlink, os.link])
+def test_a_store_is_not_copied_into_itself_under_another_name(
+    cli, tmp_path, place, link
+):
+    file = place.removeprefix("sqlite:")
+    link(file, tmp_path / "other.db")
+    result = cli("store", "copy", place, f"sqlite:///{tmp_path}/other.db")
+    assert (result.exit_code, "under another name" in result.stderr) == (2, True)
+    assert sorted(tmp_path.glob("other.db*")) == [tmp_path / "other.db"]
 
 
 def test_keep_lets_go_what_ended_long_ago_and_keeps_what_nobody_knows_the_end_of(

@@ -8,7 +8,7 @@ from functools import partial
 from urllib.parse import quote
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from handrail.core import redaction
@@ -244,6 +244,25 @@ def test_no_known_secret_is_left_in_any_text(text, secrets):
     known = [secret for secret in secrets if len(secret) >= 6 and secret not in HIDDEN]
     told = Redactor(known).text("".join([text, *known, text]))
     assert not any(secret in told.replace(HIDDEN, "") for secret in known)
+
+
+_BESIDE_OTHERS = st.lists(
+    st.sampled_from([
+        "token", "password", "密码", "=", "：", '"', "\uff07", "[", ",", "{", "max_", "Bearer ", "sk-", "://", "u:p4@",
+        "hunter2x9", "abcdefgh12345678", "\u0130", "\u212a", "\u200b", "\n", "    ", "-----BEGIN PRIVATE KEY-----",
+    ]),
+    max_size=7,
+).map("".join)  # fmt: skip
+
+
+@given(st.lists(_BESIDE_OTHERS, min_size=2, max_size=3))
+@example(['to\u212aen="hunter2x9"', "\u0130"])  # this letter's small form is two
+@example(["token=a\uff071bcdefgh", "\u200b"])  # beside a disguise, a wide quote
+def test_what_is_found_in_a_text_is_found_beside_any_other_text(texts):
+    redactor = Redactor()
+    together = "\n\n\n\n\n".join(texts)
+    has_secret = any(redactor.text(each) != each for each in texts)
+    assert not has_secret or redactor.text(together) != together
 
 
 def test_letters_that_hide_nothing_are_no_disguise():

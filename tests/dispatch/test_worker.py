@@ -15,9 +15,10 @@ from handrail.dispatch.choice import open_dispatcher
 from handrail.dispatch.port import HandBack, Running, Segment, Timing
 from handrail.dispatch.worker import Worker
 from handrail.errors import ConfigError, Fenced, RunNameTaken, RunUnderWay
-from handrail.futures import result_now
+from handrail.futures import result_now, wait_for
 from handrail.history.run_history import read_history
-from handrail.records import MOST_TAKEOVERS, ApprovalRequest, RunRecord
+from handrail.records import MOST_TAKEOVERS, ApprovalRequest, JournalEntry, RunRecord
+from handrail.stores.submitted import AGAIN_S
 from handrail.testing import ScriptedModel, call
 from handrail.testing.crashes import opener
 
@@ -443,11 +444,23 @@ def test_a_queued_run_that_is_cancelled_is_never_begun(place, client):
     assert (client.result("r").status, model.requests) == ("cancelled", [])
 
 
+def cancel_by_hand(store, run_id):
+    admin.cancel(store, run_id, by="anna")
+
+
+def end_as_its_driver(store, run_id):
+    """End a run as the process does that drove it and seemed to be gone, once it learns that its end is wanted."""
+    epoch = result_now(store.load_run(run_id)).record.epoch
+    ended = JournalEntry(run_id, epoch, status="cancelled", result={})
+    result_now(store.append_entry(ended))
+
+
 class CancelledMeanwhile:
     """A runtime whose first resume comes after somebody has cancelled the run."""
 
-    def __init__(self, runtime):
+    def __init__(self, runtime, cancel):
         self._runtime = runtime
+        self._cancel = cancel
         self.said = ""
 
     def __getattr__(self, name):
@@ -456,20 +469,21 @@ class CancelledMeanwhile:
     async def resume(self, run_id, **options):
         if not self.said:
             store = self._runtime.store
-            cancelled = await asyncio.to_thread(admin.cancel, store, run_id, by="anna")
-            self.said = cancelled.status
+            await asyncio.to_thread(self._cancel, store, run_id)
+            self.said = (await wait_for(store.load_run(run_id))).record.status
         return await self._runtime.resume(run_id, **options)
 
 
+@pytest.mark.parametrize("cancel", [cancel_by_hand, end_as_its_driver])
 def test_a_queued_run_that_is_cancelled_while_a_worker_takes_it_is_never_begun(
-    place, client
+    place, client, cancel
 ):
     client.submit("Go.", run_id="r")
     model = ScriptedModel(["Done."])
 
     async def carry_out():
         async with hr.Runtime([], store=opener(place)()) as runtime:
-            meanwhile = CancelledMeanwhile(runtime)
+            meanwhile = CancelledMeanwhile(runtime, cancel)
             dispatcher = open_dispatcher(runtime.store, timing=QUICK)
             worker = Worker(meanwhile, dispatcher, model=model)
             task = asyncio.create_task(worker.work())
@@ -778,6 +792,36 @@ def postpone(client, run_id, wait_s):
     dispatcher = open_dispatcher(store)
     result_now(dispatcher.cancel(run_id))
     dispatcher.close()
+
+
+def test_a_run_whose_wait_ends_while_its_worker_still_holds_its_segment_goes_on_soon(
+    client,
+):
+    client.submit("Go.", run_id="r")
+    store = client.store
+    result_now(store.take_segment("r", 1, after_death=False))
+    result_now(store.finish_segment("r", 1, wait_s=30.0, why="a lease"))
+    # the worker is slow, or frozen: the dispatcher has the segment until it has settled it
+    pass_time(client, 31.0)
+    assert result_now(store.sweep_submitted("chosen")) == 0
+    assert waiting(client) == 1
+    dispatcher = open_dispatcher(store)
+    result_now(dispatcher.cancel("r"))
+    dispatcher.close()
+    assert waiting(client) == 0
+    pass_time(client, AGAIN_S + 1.0)
+    assert result_now(store.sweep_submitted("chosen")) == 1
+    assert waiting(client) == 1
+    # and that was all
+    pass_time(client, AGAIN_S + 1.0)
+    assert result_now(store.sweep_submitted("chosen")) == 0
+
+
+def pass_time(client, seconds):
+    rows(
+        client,
+        f"UPDATE submitted SET wake_at = wake_at - {seconds}, swept = swept - {seconds} RETURNING 1",
+    )
 
 
 def test_a_run_whose_wait_is_over_goes_on_however_many_others_wait(client):

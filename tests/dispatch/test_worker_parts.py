@@ -132,6 +132,31 @@ def test_each_tick_is_submitted_once_by_however_many_workers(tmp_path):
     ]
 
 
+def test_another_schedule_of_the_same_name_is_told(tmp_path, caplog):
+    place = f"sqlite:///{tmp_path}/handrail.db"
+
+    async def submit(**fields):
+        async with hr.Runtime(store=place) as runtime:
+            return await Scheduler(
+                runtime, entries(**fields), now=Clock()
+            ).submit_due()
+
+    assert asyncio.run(submit()) == 1
+    assert asyncio.run(submit()) == 0
+    assert caplog.records == []
+    assert asyncio.run(submit(question="Stop.")) == 0
+    [record] = caplog.records
+    assert "report has not submitted the run report-20261123T1200Z" in record.message
+    # another tenant's is another run
+    assert asyncio.run(submit(question="Stop.", scope="acme")) == 1
+
+
+def test_two_schedules_of_one_name_are_refused():
+    two = [*entries(), *entries(question="Stop.")]
+    with pytest.raises(ConfigError, match="two schedules are named 'report'"):
+        Scheduler(Desk(), two)
+
+
 class Desk:
     """Takes runs as a runtime does, unless its store is away."""
 
@@ -139,10 +164,12 @@ class Desk:
         self.taken = []
         self.is_away = False
 
-    async def submit(self, question, *, run_id, **options):
+    async def submit(self, question, *, run_id, idempotent=False, **options):
         if self.is_away:
             raise StoreUnavailable("nobody answers")
         if run_id in self.taken:
+            if idempotent:
+                return run_id
             raise RunNameTaken(f"there is a run {run_id!r}")
         self.taken.append(run_id)
         return run_id

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import time
 import urllib.error
 import urllib.request
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -59,12 +61,12 @@ def model():
 
 
 @contextmanager
-def worker(folder: Path, model: str, *words: str):
+def worker(folder: Path, model: str, *words: str, **how):
     """Start a worker; yield it once it takes runs. What it logs is in the file `log`."""
     with (folder / "log").open("ab") as log:
         started = subprocess.Popen(
             [*HANDRAIL, "worker", "--tools", "tools.py", "--model", model, *words],
-            cwd=folder, stdout=log, stderr=log,
+            cwd=folder, stdout=log, stderr=log, **how,
         )  # fmt: skip
     try:
         wait_until(
@@ -94,7 +96,8 @@ def handrail(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_a_worker_that_is_told_to_end_finishes_what_it_has_begun(folder, model):
+@pytest.mark.parametrize("told", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_worker_that_is_told_to_end_finishes_what_it_has_begun(folder, model, told):
     submitted = handrail(folder, "runs", "submit", "Go.", "--run-id", "r", "--json")
     assert json.loads(submitted.stdout)["run_id"] == "r"
     listed = handrail(folder, "runs", "list")
@@ -102,10 +105,14 @@ def test_a_worker_that_is_told_to_end_finishes_what_it_has_begun(folder, model):
     with worker(folder, model, "--health", "0", "--grace", "50") as process:
         wait_until((folder / "inside").exists, process)
         assert f":{process.pid}" in handrail(folder, "runs", "list").stdout
+        assert re.match(r"\d{4}-\d\d-\d\d [\d:,]{12} UTC INFO ", logged(folder))
         address = logged(folder).partition("health is answered on ")[2].split()[0]
         assert urllib.request.urlopen(f"{address}/readyz", timeout=10).status == 200
-        process.send_signal(signal.SIGTERM)
+        # a wrapper, such as `timeout`, tells the process and then its group
+        process.send_signal(told)
+        process.send_signal(told)
         wait_until(lambda: "ending: " in logged(folder), process)
+        process.send_signal(signal.SIGHUP)
         with pytest.raises(urllib.error.HTTPError, match="503"):
             urllib.request.urlopen(f"{address}/readyz", timeout=10)
         (folder / "gate").touch()
@@ -147,8 +154,23 @@ def test_a_second_signal_ends_a_worker_at_once(folder, model):
         wait_until((folder / "inside").exists, process)
         process.send_signal(signal.SIGTERM)
         wait_until(lambda: "ending: " in logged(folder))
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(SOON_S) == 128 + signal.SIGTERM
+
+        def has_ended():
+            process.send_signal(signal.SIGTERM)
+            return process.poll() is not None
+
+        wait_until(has_ended)
+        assert process.returncode == 128 + signal.SIGTERM
+
+
+def test_a_worker_under_nohup_outlives_its_terminal(folder, model):
+    ignore = partial(signal.signal, signal.SIGHUP, signal.SIG_IGN)
+    with worker(folder, model, preexec_fn=ignore) as process:
+        process.send_signal(signal.SIGHUP)
+        (folder / "gate").touch()
+        handrail(folder, "runs", "submit", "Go.", "--run-id", "r")
+        waited = handrail(folder, "runs", "wait", "r", "--within", "50")
+        assert (waited.stdout, process.poll()) == ("Done.\n", None)
 
 
 @pytest.mark.parametrize(
@@ -205,3 +227,12 @@ def test_a_submitter_and_a_worker_need_nothing_but_the_store(folder, model):
             run = runtime.result("r", scope="acme", within_s=SOON_S)
         [record] = result_now(runtime.store.list_runs())
     assert (run.id, run.text, record.run_id) == ("r", "Done.", "@acme/r")
+
+
+def test_the_benchmark_says_in_one_sentence_what_its_own_server_needs(monkeypatch):
+    monkeypatch.setattr(workers, "find_spec", lambda name: None)
+    with (
+        pytest.raises(SystemExit, match=r"needs psycopg and pytest: .* or name a store"),
+        workers.server_of_our_own(),
+    ):
+        pass

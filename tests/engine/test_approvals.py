@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from functools import partial
 
 import pytest
 from msgspec.structs import replace
@@ -222,6 +223,71 @@ def test_a_cancelled_run_that_is_resumed_asks_anew(shop, decided):
         .ok
     )
     assert made.refunds == ["7"]
+
+
+class Cancelling(FullMemoryStore):
+    """A store in which somebody else cancels `r_1` just before, or just after, its n-th answer."""
+
+    def __init__(self):
+        super().__init__()
+        self.count, self.at, self.after, self.heeded = 0, None, False, False
+
+    def cancel_at(self, at, after):
+        self.count, self.at, self.after = 0, at, after
+
+    def _step(self, answer):
+        self.count += 1
+        mine = self.count
+        if mine == self.at and not self.after:
+            self.heeded = self.request_cancel("r_1")
+        answered = answer()
+        if mine == self.at and self.after:
+            self.heeded = self.request_cancel("r_1")
+        return answered
+
+    def load_run(self, run_id):
+        return self._step(partial(super().load_run, run_id))
+
+    def begin_run(self, record, **how):
+        return self._step(partial(super().begin_run, record, **how))
+
+    def append_entry(self, entry):
+        return self._step(partial(super().append_entry, entry))
+
+    def ask(self, question, *, within_s):
+        return self._step(partial(super().ask, question, within_s=within_s))
+
+
+LOAD, BEGIN, ASK, LAST = 1, 2, 3, 4
+"""The answers of the store that resuming a run takes which waits, and waits again."""
+
+
+@pytest.mark.parametrize(
+    ("at", "after", "status"),
+    [
+        (LOAD, True, "cancelled"),
+        (BEGIN, False, "cancelled"),
+        (BEGIN, True, "cancelled"),
+        (ASK, False, "cancelled"),
+        (ASK, True, "cancelled"),
+        (LAST, False, "cancelled"),
+        (LAST, True, "waiting"),  # it was cancelled once it waited
+    ],
+)
+def test_a_run_that_is_cancelled_at_any_moment_of_its_resuming_ends_cancelled(
+    shop, at, after, status
+):
+    store = Cancelling()
+    made = shop(None, store)
+    assert made.begin().result(BOUND_S).status == "waiting"
+    store.cancel_at(at, after)
+    resuming = made.driver.start("resume", "r_1", model=ScriptedModel(REFUND))
+    ended = resuming.result(BOUND_S)
+    assert store.heeded
+    assert (ended.status, made.refunds) == (status, [])
+    stored = store.load_run("r_1").record
+    assert (stored.status, stored.result["status"]) == ("cancelled", status)
+    assert store.list_approvals() == []
 
 
 def test_a_call_of_no_run_asks_the_approver_and_keeps_no_question(shop):

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import heapq
 from itertools import count
+from sys import getrefcount
 
 import pytest
 
-from handrail.engine.timeouts import RareTimers, rare_timers
+from handrail.engine.timeouts import MAX_CANCELLED, RareTimer, RareTimers, rare_timers
 
 
 class Loop:
@@ -103,6 +104,28 @@ def test_a_cancelled_timer_lets_go_of_what_it_would_have_called(timers):
     held.cancel()
     assert (held.then, held.args) == (None, ())
     held.ring()
+
+
+def test_cancelled_timers_do_not_pile_up_behind_one_that_waits(timers):
+    waits = timers.call_later(20, print, ())
+    cancelled = []
+    for _ in range(10 * MAX_CANCELLED):
+        cancelled.append(timers.call_later(20, print, ()))
+        cancelled[-1].cancel()
+    ours = getrefcount(RareTimer(0.0, None, ()))
+    references = [getrefcount(cancelled.pop()) for _ in range(10 * MAX_CANCELLED)]
+    assert getrefcount(waits) > ours
+    assert sum(count > ours for count in references) <= MAX_CANCELLED + 1
+
+
+def test_timers_that_wait_stay_in_order_when_cancelled_ones_are_dropped(loop, timers):
+    rung = []
+    for number in range(3 * MAX_CANCELLED):
+        timer = timers.call_later(20, rung.append, (number,))
+        if number % 3 == 1:
+            timer.cancel()
+    loop.pass_until(20)
+    assert rung == [n for n in range(3 * MAX_CANCELLED) if n % 3 != 1]
 
 
 def test_a_loop_has_the_same_timers_whoever_asks_and_another_loop_has_others():

@@ -187,12 +187,23 @@ class DurableContract(
     def test_a_run_whose_name_is_too_long_is_refused_and_not_begun_under_another_one(
         self, store
     ):
-        fits, too_long = "r" * 300, "r" * 301
+        fits, too_long = "r" * 275, "r" * 276
         now(store.begin_run(RunRecord(fits, {})))
         assert now(store.load_run(fits)).record.run_id == fits
-        with pytest.raises(ConfigError, match="301 characters, and 300 are possible"):
+        with pytest.raises(ConfigError, match="276 characters, and 275 are possible"):
             now(store.begin_run(RunRecord(too_long, {})))
         assert now(store.load_run(too_long)) is None
+
+    def test_a_run_with_a_longer_name_that_an_earlier_version_stored_goes_on(
+        self, store
+    ):
+        now(store.begin_run(RunRecord("r_1", {})))
+        longest = "r" * 300
+        store.use_connection(
+            lambda database: database.run("UPDATE runs SET run_id = ?", (longest,))
+        )
+        loaded = now(store.load_run(longest)).record
+        assert now(store.begin_run(loaded)).record.epoch == 2
 
     # -- resources, among processes ------------------------------------------------------------------------------------
 

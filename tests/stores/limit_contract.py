@@ -228,6 +228,47 @@ class SharedLimitContract(LimitContract):
         assert a.start(rate, most_s=100.0) == pytest.approx(30.0, abs=2.0)
         assert isinstance(a.start(rate), Failure)
 
+    def set_clock_back(self, seconds):
+        """Set the database's clock back; time goes on for each process."""
+        self.pass_time(-seconds)
+        self.clock.advance(seconds)
+
+    def test_a_breaker_does_not_rest_for_longer_because_the_clock_was_set_back(self):
+        a, b = self.processes(2)
+        a.fail(most=1)
+        self.set_clock_back(3600.0)
+        a.look()
+        b.look()
+        # how much of the rest is left is not known: one call tries the tool, and its end decides
+        assert [b.rests, a.rests, b.rests] == [False, True, True]
+        a.look()
+        assert a.rests
+        a.fail(most=1)
+        b.look()
+        assert [a.rests, b.rests] == [True, True]
+        self.pass_time(REST_S + 1)
+        assert [a.rests, b.rests] == [False, True]
+
+    def test_a_call_that_tries_a_tool_holds_no_other_up_for_longer_because_the_clock_was_set_back(
+        self,
+    ):
+        a, b = self.processes(2)
+        a.fail(most=1)
+        b.look()
+        self.pass_time(REST_S + 1)
+        assert [a.rests, b.rests] == [False, True]
+        self.set_clock_back(3600.0)
+        b.look()
+        assert not b.rests
+
+    def test_a_clock_that_is_set_back_a_little_ends_no_rest(self):
+        a, b = self.processes(2)
+        a.fail(most=1)
+        self.set_clock_back(5.0)
+        for each in (a, b):
+            each.look()
+            assert each.rests
+
     def test_a_process_with_few_calls_takes_few_starts(self):
         (a,) = self.processes(1)
         rate = Rate(2000, 3600.0)

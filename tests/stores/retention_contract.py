@@ -26,6 +26,8 @@ from handrail.records import (
 )
 from handrail.stores import retention
 from handrail.stores.retention import Retention
+from handrail.stores.sql_values import MAX_NEW_RUN_CHARACTERS
+from handrail.tools.keys import default_key
 from tests.stores.contract import closed, now
 
 ROOT = Path(__file__).parents[2]
@@ -86,6 +88,19 @@ class RetentionContract:
         assert now(store.list_writes()) == []
         begin(store, "old")
         assert len(now(store.load_run("old")).steps) == 3
+
+    @pytest.mark.parametrize("scope", ["", "@acme/"])
+    def test_the_own_writes_of_a_run_go_with_it_whatever_the_length_of_its_name(
+        self, store, scope
+    ):
+        longest = f"{scope}{'r' * (MAX_NEW_RUN_CHARACTERS - len(scope))}"
+        now(store.begin_run(RunRecord(longest, {})))
+        key = default_key(longest.removeprefix(scope), 1_000_000, 1_000_000)
+        write(store, key, longest)
+        now(store.append_entry(JournalEntry(longest, 1, status="done")))
+        deleted = kept(store, Retention(runs_s=0.001))
+        assert (deleted.runs, deleted.effects) == (1, 1)
+        assert now(store.list_writes()) == []
 
     def test_a_key_of_an_author_stays_though_it_begins_with_the_name_of_its_run(
         self, store

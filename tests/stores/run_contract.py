@@ -254,6 +254,61 @@ class RunContract:
         self.settled(store.append_entry(JournalEntry("r_1", 2, status="cancelled")))
         assert not self.begun(store).record.cancel_requested
 
+    @pytest.mark.parametrize("status", ["queued", "waiting", "poisoned", "running"])
+    def test_a_run_that_was_cancelled_after_somebody_has_loaded_it_is_still_to_end(
+        self, store, status
+    ):
+        self.begun(store)
+        self.settled(store.append_entry(JournalEntry("r_1", 1, status=status)))
+        loaded = self.settled(store.load_run("r_1")).record
+        self.settled(store.request_cancel("r_1"))
+        if status == "running":  # its driver heeds it
+            ended = JournalEntry("r_1", 1, status="cancelled")
+            assert self.settled(store.append_entry(ended))
+        cancelled = self.settled(store.load_run("r_1")).record
+        taken = self.begun(store, loaded).record
+        assert (taken.status, taken.cancel_requested) == ("running", True)
+        ended = JournalEntry("r_1", taken.epoch, status="cancelled")
+        self.settled(store.append_entry(ended))
+        # cancelled once more: whoever has loaded it the first time does not know of the second
+        assert self.begun(store, cancelled).record.cancel_requested
+
+    @pytest.mark.parametrize("status", ["cancelled", "failed", "poisoned"])
+    def test_a_run_that_was_ended_since_it_was_loaded_is_not_taken_over_unchanged(
+        self, store, status
+    ):
+        self.begun(store)
+        loaded = self.settled(store.load_run("r_1")).record
+        # its driver, which seemed to be dead
+        self.settled(store.append_entry(JournalEntry("r_1", 1, status=status)))
+        with pytest.raises(Fenced):
+            self.settled(store.begin_run(loaded, unchanged=True))
+        ended = self.settled(store.load_run("r_1")).record
+        assert ended.status == status
+        taken = self.settled(store.begin_run(ended, unchanged=True)).record
+        assert (taken.status, taken.epoch) == ("running", 2)
+
+    def test_who_has_loaded_a_cancelled_run_can_take_it_up_again(self, store):
+        self.begun(store)
+        self.settled(store.append_entry(JournalEntry("r_1", 1, status="waiting")))
+        self.settled(store.request_cancel("r_1"))
+        loaded = self.settled(store.load_run("r_1")).record
+        assert not self.begun(store, loaded).record.cancel_requested
+
+    def test_a_run_that_is_to_wait_is_cancelled_if_its_end_is_wanted(self, store):
+        self.begun(store)
+        self.asked(store)
+        loaded = self.settled(store.load_run("r_1")).record
+        self.settled(store.request_cancel("r_1"))
+        self.asked(store, replace(QUESTION, id="q_2"))
+        waits = JournalEntry("r_1", 1, [ANSWER], status="waiting")
+        assert self.settled(store.append_entry(waits)) is True
+        stored = self.settled(store.load_run("r_1"))
+        assert (stored.record.status, list(stored.steps)) == ("cancelled", [ANSWER])
+        assert self.settled(store.list_approvals()) == []
+        # the driver of it dies before it records how the run ended
+        assert self.begun(store, loaded).record.cancel_requested
+
     def test_a_run_counts_how_often_in_a_row_it_was_taken_over_from_a_process_that_ended_nothing(
         self, store
     ):

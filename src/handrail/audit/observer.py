@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -145,8 +145,16 @@ class AuditObserver:
             except Exception as error:
                 _log(error)
 
+    @property
+    def has_untaken(self) -> bool:
+        """Whether the log has answered that it did not take some records, which were not offered again since."""
+        return bool(self._untaken)
+
     def flush(self) -> StoreAnswer[None]:
-        """Offer the records again that the log did not take; return its answer to all records so far."""
+        """Offer the records again that the log did not take; return its answer to the newest.
+
+        Once that is there the earlier ones are answered too: `has_untaken` says whether the log has them all.
+        """
         try:
             entries = _take_all(self._untaken)
             if entries:
@@ -241,7 +249,12 @@ class _Offer(Struct, frozen=True, eq=False, gc=False):
 
     def __call__(self, answer: Future[None]) -> None:
         """Keep the records, to be offered again, if the store did not take them."""
-        if (error := answer.exception()) is not None:
+        error: BaseException | None
+        try:
+            error = answer.exception()
+        except CancelledError as cancelled:  # by whoever had waited for it long enough
+            error = cancelled
+        if error is not None:
             self.untaken.extend(map(_written, _take_all(self.entries)))
             logs.log_exception(
                 f"an audit record of run {self.run_id} could not be written", error

@@ -274,9 +274,14 @@ class _Console(Console):
 def print_columns(
     target: Console, rows: Iterable[Sequence[str]], heads: Sequence[str] = ()
 ) -> None:
-    """Print rows in columns without a frame, so that they can be copied and cut; the last column is wrapped."""
+    """Print rows in columns without a frame, so that they can be copied and cut; the last column is wrapped.
+
+    A line feed is one in the last column only: elsewhere, as in a name, it would look like the next row.
+    """
     every_row = [heads, *rows] if heads else list(rows)
-    cells = [[printable(cell, keep="\n") for cell in row] for row in every_row]
+    cells = [
+        [*map(printable, row[:-1]), printable(row[-1], keep="\n")] for row in every_row
+    ]
     widths = [max(map(cell_len, column)) for column in zip(*cells, strict=True)]
     for number, row in enumerate(cells):
         style = "bold" if heads and not number else ""

@@ -7,13 +7,14 @@ from collections.abc import Iterator, Sequence
 
 from handrail.cli.printer import Printer, console, print_columns
 from handrail.cli.run_lines import describe_cache, turn_lines
-from handrail.cli.store_access import command_line, indent_json, moment, say, span
+from handrail.cli.store_access import command_line, indent_json, say, span
 from handrail.cli.timeline import Timeline
 from handrail.history.facts import run_status
 from handrail.history.run_history import RunHistory, question_in
+from handrail.invisible import printable
 from handrail.messages import Usage
 from handrail.process_identity import is_gone
-from handrail.records import ApprovalRequest, Submission
+from handrail.records import ApprovalRequest, Submission, describe_time
 
 WORKER_RESUMES = "a worker resumes the run by itself"
 """What follows the answer to a question of a run that was submitted to workers."""
@@ -45,7 +46,10 @@ class RunPage:
         (status, reason, _) = self._history.ending
         rows = [
             (record.run_id, f"{status}: {reason}" if reason else status),
-            ("started", f"{moment(record.created)}; changed {moment(record.updated)}"),
+            (
+                "started",
+                f"{describe_time(record.created)}; changed {describe_time(record.updated)}",
+            ),
             ("model", self._history.model or self._unnamed_model()),
         ]
         if record.takeovers:
@@ -123,7 +127,7 @@ class RunPage:
         elif status in ("waiting", "failed", "cancelled"):
             yield f"go on:   {resume}"
         elif status == "queued" and self._submission is not None:
-            yield f"waits for a worker in queue {self._submission.queue}"
+            yield f"waits for a worker in queue {printable(self._submission.queue)}"
             if self._submission.note:
                 yield f"note:    {self._submission.note}"
         elif status == "queued":

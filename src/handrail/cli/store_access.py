@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime
 from itertools import pairwise
 from shlex import quote
 from typing import Any, Generic, TypeVar, cast
@@ -251,11 +250,6 @@ def brief(value: Json) -> str:
 def indent_json(value: Json) -> str:
     """Return a whole value as indented JSON in which every character is distinguishable."""
     return exact(value)
-
-
-def moment(at: float) -> str:
-    """Return a time of a store's clock, as this machine's zone has it."""
-    return datetime.fromtimestamp(at).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))

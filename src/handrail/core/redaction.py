@@ -289,12 +289,13 @@ class Redactor:
                 return text
             return _without(text, spans)
         bare, places = _undisguise(text)
-        spans = _key_spans(bare)
+        bare_spans = _key_spans(bare)
         if self._secrets is not None:
-            spans += self._secrets.spans(bare)
-        return _without(
-            text, [(places[begin], places[end - 1] + 1) for begin, end in spans]
-        )
+            bare_spans += self._secrets.spans(bare)
+        # As it stands too: a sign within a secret may be one that ends it in its plain form, such as a wide quote.
+        spans = _key_spans(text)
+        spans += [(places[begin], places[end - 1] + 1) for begin, end in bare_spans]
+        return _without(text, spans)
 
     def key(self, key: str) -> str:
         """Return the key of a write without secrets."""
@@ -379,7 +380,7 @@ def _key_spans(text: str) -> list[tuple[int, int]]:
         # of the same length: one letter of all, the dotted capital I, becomes two
         small = text.lower()
         if len(small) != len(text):
-            small = text.translate(_SMALL)
+            small = text.replace("\u0130", "I").lower()
         if _names_a_secret(small):
             spans += _spans_by_name(small)
     return spans
@@ -449,7 +450,6 @@ def _is_value(match: re.Match[str], text: str) -> bool:
 
 _BARE = 7
 """The group of a value without quotes."""
-_SMALL = {capital: capital + 32 for capital in range(ord("A"), ord("Z") + 1)}
 
 
 def _undisguise(text: str) -> tuple[str, list[int]]:

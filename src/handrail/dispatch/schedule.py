@@ -21,6 +21,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, Protocol
 from zoneinfo import ZoneInfo
 
@@ -177,6 +178,9 @@ class Scheduler:
 
     Args:
         now: The time, with its zone; a test may move it by hand.
+
+    Raises:
+        ConfigError: Two entries have one name, and so their runs would.
     """
 
     def __init__(
@@ -186,6 +190,12 @@ class Scheduler:
         *,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
+        names = [(entry.scope, entry.name) for entry in entries]
+        for scope, name in names:
+            if names.count((scope, name)) > 1:
+                raise ConfigError(
+                    f"two schedules are named {name!r}: their runs would have one name, so give one of them another"
+                )
         self._runtime = runtime
         self._entries = entries
         self._now = now
@@ -229,17 +239,30 @@ class Scheduler:
 
     async def _submit(self, entry: Scheduled, tick: datetime) -> bool:
         run_id = entry.run_id(tick)
+        submit = partial(
+            self._runtime.submit,
+            entry.question,
+            model=entry.model,
+            system=entry.system,
+            run_id=run_id,
+            queue=entry.queue,
+            priority=entry.priority,
+            scope=entry.scope,
+        )
         try:
-            await self._runtime.submit(
-                entry.question,
-                model=entry.model,
-                system=entry.system,
-                run_id=run_id,
-                queue=entry.queue,
-                priority=entry.priority,
-                scope=entry.scope,
+            await submit()
+        except RunNameTaken:
+            pass
+        else:
+            log.info("the schedule %s has submitted the run %s", entry.name, run_id)
+            return True
+        try:
+            await submit(idempotent=True)  # another worker was quicker
+        except RunNameTaken:
+            log.warning(
+                "the schedule %s has not submitted the run %s: there is one of that name that asks something else, "
+                "so give one of two schedules of that name another one",
+                entry.name,
+                run_id,
             )
-        except RunNameTaken:  # another worker was quicker
-            return False
-        log.info("the schedule %s has submitted the run %s", entry.name, run_id)
-        return True
+        return False

@@ -29,6 +29,7 @@ from typing_extensions import Unpack
 from handrail.dispatch.choice import DEFAULT
 from handrail.dispatch.port import Dispatcher, HandBack, Running, Segment
 from handrail.dispatch.submitting import check_place
+from handrail.engine.active_run import is_driven_here
 from handrail.engine.resume import is_under_way
 from handrail.engine.scoped_store import parse_scope, strip_scope
 from handrail.engine.verbs import ResumeOptions
@@ -239,7 +240,7 @@ class Worker:
         record = taken.stored.record
         if taken.submission.deaths > MOST_TAKEOVERS or record.status == "poisoned":
             return await self._poison(record, segment)
-        if running.attempt == 1 and is_under_way(record):
+        if running.attempt == 1 and (is_under_way(record) or is_driven_here(record)):
             return f"left to {record.owner.rpartition(':')[0]}, which carries it out"
         self._check_tools(taken, running.attempt)
         self._check_model(record)

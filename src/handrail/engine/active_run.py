@@ -408,11 +408,18 @@ async def wait_until_audited(
         The reason if it did not take them; None if it did.
     """
     try:
-        await asyncio.wait_for(wait_for(observer.flush()), within_s)
+        await asyncio.wait_for(_record_all(observer), within_s)
     except Exception as error:
         # a driver's own errors too: whatever it raises, nothing is known to be written
         return error
     return None
+
+
+async def _record_all(observer: AuditObserver) -> None:
+    await wait_for(observer.flush())
+    # the log may take what came last and not what came before
+    while observer.has_untaken:
+        await wait_for(observer.flush())
 
 
 def tell_all(observers: Sequence[Observer], run_id: str, event: Event) -> None:

@@ -17,6 +17,10 @@ _NEARLY_S = 0.001
 """A timer that rings by so much later serves as well: the same end, counted in two clocks, is never quite the same."""
 
 
+MAX_CANCELLED = 1000
+"""How many cancelled timers of one length are kept, unless more than that wait for their time."""
+
+
 class ReusableTimeout:
     """How long a task waits for its model: each answer until the run's end, or until somebody ends the run.
 
@@ -121,13 +125,18 @@ class RareTimers:
 
     Timers of one length ring in the order in which they were set, so the loop needs one timer of its own for all of
     them. With a loop timer for each, a durable run with writes spent a thirtieth of its time on the loop's heap.
+
+    Those that are cancelled leave as soon as they come first. Behind one that waits for its time, such as that of a
+    write which takes long, they would be as many as a process starts in that time: they are dropped together.
     """
 
-    __slots__ = ("_lines", "_set", "loop")
+    __slots__ = ("_lines", "_most", "_set", "loop")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = ref(loop)
         self._lines: dict[float, deque[RareTimer]] = {}
+        self._most = MAX_CANCELLED
+        """How many timers a line may have until its cancelled ones are dropped."""
         self._set: set[float] = set()
         """The lengths for which the loop has a timer."""
 
@@ -142,10 +151,19 @@ class RareTimers:
             line = self._lines[seconds] = deque()
         while line and line[0].then is None:
             line.popleft()
+        if len(line) > self._most:
+            self._drop_cancelled(line)
         line.append(timer)
         if seconds not in self._set:
             self._set_timer(loop, seconds, timer.at)
         return timer
+
+    def _drop_cancelled(self, line: deque[RareTimer]) -> None:
+        waiting = [timer for timer in line if timer.then is not None]
+        line.clear()
+        line.extend(waiting)
+        # not again before there can be as many cancelled ones
+        self._most = max(MAX_CANCELLED, 2 * len(waiting))
 
     def _set_timer(
         self, loop: asyncio.AbstractEventLoop, seconds: float, at: float
@@ -159,8 +177,10 @@ class RareTimers:
         loop = cast(asyncio.AbstractEventLoop, self.loop())
         line = self._lines[seconds]
         while line and (line[0].then is None or line[0].at <= loop.time() + _NEARLY_S):
-            # Not called here: one that raises would keep the others from ringing.
-            loop.call_soon(line.popleft().ring)
+            timer = line.popleft()
+            if timer.then is not None:
+                # Not called here: one that raises would keep the others from ringing.
+                loop.call_soon(timer.ring)
         if line:
             self._set_timer(loop, seconds, line[0].at)
 

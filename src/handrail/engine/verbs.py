@@ -474,6 +474,9 @@ def resume(
     engine = serve(engine, cast(Whose, options))
     engine.unrecorded.offer(run_id)
     stored = require_run((yield engine.load_run(run_id)), run_id)
+    if epoch is not None and stored.record.status in ("cancelled", "failed"):
+        # by whoever had the run until now; a worker does not begin it anew
+        raise Fenced(f"the run {run_id!r} is over: it is {stored.record.status}")
     if not anyway:
         if poisoned := poisoning(stored.record):
             entry, error = poisoned

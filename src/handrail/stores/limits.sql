@@ -38,8 +38,11 @@ RETURNING tool, failures, until - :now
 -- reached: A tool that reached what it needs has no breaker.
 DELETE FROM breakers WHERE tool = ?
 
--- try: Let one call try, for so long, once the rest is over.
-UPDATE breakers SET tried = :now + ? WHERE tool = ? AND until <= :now AND (tried IS NULL OR tried <= :now) RETURNING 1
+-- try: Let one call try, for so long, once the rest is over. A time that is further away than it can have been set was set
+-- before the database's clock was set back: it is over too.
+UPDATE breakers SET tried = :now + g.within_s, until = :now FROM (SELECT CAST(? AS double precision) AS within_s) AS g
+WHERE tool = ? AND (until <= :now OR until > :now + g.within_s + 10)
+  AND (tried IS NULL OR tried <= :now OR tried > :now + g.within_s + 10) RETURNING 1
 
 -- rest: How long a tool is left alone, and whether somebody tries it.
 SELECT until - :now, tried - :now FROM breakers WHERE tool = ? AND until IS NOT NULL

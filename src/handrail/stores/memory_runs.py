@@ -45,7 +45,7 @@ class FullMemoryStore(MemoryStore):
             stored = self._runs.get(record.run_id)
             if new and stored is not None:
                 raise stored.name_taken()
-            if unchanged and (stored is None or stored.epoch != record.epoch):
+            if unchanged and (stored is None or not _is_unchanged(stored, record)):
                 raise Fenced(f"the run {record.run_id!r} has been taken over")
             earlier = stored or replace(record, created=now, epoch=0)
             taken = replace(
@@ -54,8 +54,7 @@ class FullMemoryStore(MemoryStore):
                 status="running",
                 updated=now,
                 owner=record.owner,
-                cancel_requested=earlier.cancel_requested
-                and earlier.status in ("running", "queued"),
+                cancel_requested=_is_to_end(earlier, record),
                 takeovers=earlier.takeovers_at(now),
             )
             self._runs[record.run_id] = taken
@@ -72,6 +71,10 @@ class FullMemoryStore(MemoryStore):
             record = self._runs.get(entry.run_id)
             if record is None or record.epoch != entry.epoch:
                 raise Fenced(f"the run {entry.run_id!r} has been taken over")
+            status = entry.status or record.status
+            # a run whose end is wanted does not wait
+            if entry.status == "waiting" and record.cancel_requested:
+                status = "cancelled"
             steps = self._steps[entry.run_id]
             now = self._clock()
             for step in entry.steps:
@@ -79,11 +82,11 @@ class FullMemoryStore(MemoryStore):
                 self._note_time(entry.run_id, step.key, now)
             self._runs[entry.run_id] = replace(
                 record,
-                status=entry.status or record.status,
+                status=status,
                 result=record.result if entry.result is None else entry.result,
                 updated=now,
             )
-            if entry.status == "cancelled":
+            if status == "cancelled":
                 self._close_approvals(entry.run_id)
             return record.cancel_requested
 
@@ -144,3 +147,22 @@ class FullMemoryStore(MemoryStore):
             self._runs[run_id] = cancelled
             self._close_approvals(run_id)
             return True
+
+
+def _is_unchanged(stored: RunRecord, loaded: RunRecord) -> bool:
+    """Whether nobody has taken a run over since it was loaded, and nobody has ended it but with an answer."""
+    if stored.epoch != loaded.epoch:
+        return False
+    is_ended = stored.status in ("cancelled", "failed", "poisoned")
+    return stored.status == loaded.status or not is_ended
+
+
+def _is_to_end(stored: RunRecord, loaded: RunRecord) -> bool:
+    """Whether the end of a run that is taken over is still wanted, by how it stands and how it was loaded."""
+    if not stored.cancel_requested:
+        return False
+    if stored.status == "cancelled":
+        read = (loaded.epoch, loaded.status)
+        # cancelled since it was loaded, by whoever wants its end
+        return loaded.epoch > 0 and read != (stored.epoch, "cancelled")
+    return stored.status in ("running", "queued", "waiting")

@@ -123,7 +123,7 @@ def parse_age(text: object) -> float:
     match = _AGE.fullmatch(text) if isinstance(text, str) else None
     if match is None:
         raise ConfigError(
-            f"{text!r} is no age; write a number and d, h, m or s, such as 30d"
+            f"{text!r} is no age; write a number above 0 and d, h, m or s, such as 30d"
         )
     return int(match[1]) * _UNITS_S[match[2]]
 

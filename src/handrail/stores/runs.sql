@@ -3,7 +3,7 @@ INSERT INTO runs(run_id, toolset, journal_v, forked_from, forked_at, input, crea
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'running', 1)
 ON CONFLICT(run_id) DO UPDATE SET
   epoch = runs.epoch + 1,
-  cancel_requested = CASE WHEN runs.status IN ('running', 'queued') THEN runs.cancel_requested ELSE 0 END
+  cancel_requested = CASE WHEN runs.status IN ('running', 'queued', 'waiting') THEN runs.cancel_requested ELSE 0 END
 RETURNING run_id, input, status, toolset, epoch, result, cancel_requested, forked_from, forked_at, created, updated,
   journal_v, owner, takeovers
 
@@ -13,16 +13,16 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'running', 1) ON CONFLICT(run_id) DO NOTHING
 RETURNING run_id, input, status, toolset, epoch, result, cancel_requested, forked_from, forked_at, created, updated,
   journal_v, owner, takeovers
 
--- begin_unchanged: Take over a run that nobody has taken over since.
+-- begin_unchanged: Take over a run that nobody has taken over since, and that nobody has ended since but with an answer.
 UPDATE runs SET epoch = epoch + 1,
-  cancel_requested = CASE WHEN status IN ('running', 'queued') THEN cancel_requested ELSE 0 END
-WHERE run_id = ? AND epoch = ?
+  cancel_requested = CASE WHEN status IN ('running', 'queued', 'waiting') THEN cancel_requested ELSE 0 END
+WHERE run_id = ? AND epoch = ? AND (status = ? OR status NOT IN ('cancelled', 'failed', 'poisoned'))
 RETURNING run_id, input, status, toolset, epoch, result, cancel_requested, forked_from, forked_at, created, updated,
   journal_v, owner, takeovers
 
--- begin_again: Take over a run that was loaded; nothing if it has been deleted since.
-UPDATE runs SET epoch = epoch + 1,
-  cancel_requested = CASE WHEN status IN ('running', 'queued') THEN cancel_requested ELSE 0 END
+-- begin_again: Take over a run that was loaded; nothing if it has been deleted since. One that was cancelled since is to end.
+UPDATE runs SET epoch = epoch + 1, cancel_requested = CASE WHEN status IN ('running', 'queued', 'waiting')
+  OR status = 'cancelled' AND (epoch <> ? OR ? <> 'cancelled') THEN cancel_requested ELSE 0 END
 WHERE run_id = ?
 RETURNING run_id, input, status, toolset, epoch, result, cancel_requested, forked_from, forked_at, created, updated,
   journal_v, owner, takeovers
@@ -30,8 +30,10 @@ RETURNING run_id, input, status, toolset, epoch, result, cancel_requested, forke
 -- take: A run that was there is under way again: with a wish for its end that nobody has heeded, if there is one.
 UPDATE runs SET status = 'running', updated = ?, owner = ?, takeovers = ? WHERE run_id = ? RETURNING 1
 
--- enter: How runs stand now, and room for their next steps; nothing for an owner who was replaced.
-UPDATE runs SET updated = CAST(g.column3 AS double precision), status = coalesce(g.column4, status),
+-- enter: How runs stand now, and room for their next steps; nothing for an owner who was replaced. A run whose end is
+-- wanted does not wait.
+UPDATE runs SET updated = CAST(g.column3 AS double precision),
+  status = CASE WHEN g.column4 = 'waiting' AND cancel_requested = 1 THEN 'cancelled' ELSE coalesce(g.column4, status) END,
   result = coalesce(g.column5, result), entered = entered + CAST(g.column6 AS bigint)
 FROM (VALUES (?)) AS g WHERE runs.run_id = g.column1 AND runs.epoch = CAST(g.column2 AS bigint)
 RETURNING run_id, cancel_requested, entered

@@ -129,7 +129,7 @@ class DurableRuns(SubmittedRuns):
         steps: Sequence[JournalStep] = (),
     ) -> Future[StoredRun]:
         """See `ports.RunStore.begin_run`."""
-        run_id = encode_run_id(record.run_id)
+        run_id = encode_run_id(record.run_id, is_new=record.epoch == 0)
         owner = encode_name(record.owner)
         forked_from = encode_name(record.forked_from)
         input_json = encode_journal(record.input)
@@ -674,10 +674,11 @@ def _begin_run(
     steps = beginning.steps
     unchanged = beginning.unchanged
     is_known = record.epoch > 0 and not beginning.is_new
+    read = (record.epoch, record.status)
     if is_known and not unchanged:
-        rows = database.run(_SQL["begin_again"], (run_id,))
+        rows = database.run(_SQL["begin_again"], (*read, run_id))
     elif unchanged:
-        rows = database.run(_SQL["begin_unchanged"], (run_id, record.epoch))
+        rows = database.run(_SQL["begin_unchanged"], (run_id, *read))
     else:
         statement = _SQL["begin_new" if beginning.is_new else "begin"]
         values = (*beginning.described, now, now, beginning.owner)
@@ -783,7 +784,12 @@ def _append_entries(
         answers.append(cancel_requested)
     database.write_rows(_SQL["step"], step_rows)
     for entry in entries:
-        if entry.status == "cancelled" and entry.run_id in updated:
+        if entry.run_id not in updated:
+            continue
+        cancel_requested, _ = updated[entry.run_id]
+        if entry.status == "cancelled" or (
+            entry.status == "waiting" and cancel_requested
+        ):
             _close_approvals(database, entry.run_id, now)
     return answers
 

@@ -23,6 +23,10 @@ from handrail.stores.ledger import Row
 # Postgres has room for some 2,700 bytes in an index, where two names of up to four bytes a character must fit.
 MAX_NAME_CHARACTERS = 300
 
+MAX_NEW_RUN_CHARACTERS = 275
+"""Of the name of a run that begins: its place is written behind it in the keys of its writes, and a longer key would be
+its digest, in which nobody finds the run. So such writes would outlive the run."""
+
 _NOT_STORABLE = re.compile("[\0\x10\ud800-\udfff]")
 _ESCAPE = re.compile("\x10([0-9a-f]{4})")
 
@@ -57,17 +61,21 @@ def decode_name(name: str) -> str:
     return _ESCAPE.sub(lambda found: chr(int(found[1], 16)), name)
 
 
-def encode_run_id(run_id: str) -> str:
+def encode_run_id(run_id: str, *, is_new: bool = True) -> str:
     """Return the name of a run as every database can hold it.
+
+    Args:
+        is_new: The run begins; one that is stored may have a longer name.
 
     Raises:
         ConfigError: It is too long: read back, it would name another run.
     """
     encoded = encode_name(run_id)
-    if decode_name(encoded) != run_id:
+    most = MAX_NEW_RUN_CHARACTERS if is_new else MAX_NAME_CHARACTERS
+    if len(encoded) > most or decode_name(encoded) != run_id:
         raise ConfigError(
             f"the run {run_id[:40]!r}... cannot be stored: its name has {len(run_id):,} characters, "
-            f"and {MAX_NAME_CHARACTERS} are possible"
+            f"and {most} are possible"
         )
     return encoded
 

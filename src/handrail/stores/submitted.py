@@ -17,14 +17,19 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from datetime import UTC, datetime
 from typing import Any
 
 from msgspec.structs import replace
 
 from handrail import plugins
 from handrail.errors import ConfigError, RunNameTaken
-from handrail.records import RunRecord, StoredRun, Submission, SubmittedRun
+from handrail.records import (
+    RunRecord,
+    StoredRun,
+    Submission,
+    SubmittedRun,
+    describe_time,
+)
 from handrail.stores.database import Database
 from handrail.stores.limits import SharedLimitRows
 from handrail.stores.sql_values import (
@@ -40,6 +45,9 @@ _SQL = statements("submitted.sql")
 
 STALE_S = 60.0
 """How many seconds after a sweep has looked at a run the next one looks at it again, for a segment that was lost."""
+
+AGAIN_S = 5.0
+"""How many seconds after that for a run whose wait is over while a dispatcher still has its segment."""
 
 MAX_SWEPT = 50
 """How many runs of each kind one sweep looks at; the next sweep looks at the others."""
@@ -130,7 +138,7 @@ class SubmittedRuns(SharedLimitRows):
                 else:
                     _set_wake_up(database, run_id)
             elif stored.record.status == "queued" and wait_s:
-                note = f"not before {_describe_time(now + wait_s)}: {why}"
+                note = f"not before {describe_time(now + wait_s)}: {why}"
                 # not before either, as one whose segment was lost
                 wake_at = now + wait_s
                 given = (wake_at, wake_at - STALE_S, encode_json(note), run_id)
@@ -205,8 +213,13 @@ class SubmittedRuns(SharedLimitRows):
         run_id, *_, status, _, _ = row
         if status == "waiting":
             return self._wake(database, run_id, now)
-        database.run(_SQL["wake_at"], (None, run_id))
-        return self._recover(database, row, now, dispatcher)
+        is_enqueued = self._recover(database, row, now, dispatcher)
+        again_at = None
+        if status == "queued" and not is_enqueued:
+            # the worker that postponed it still holds the segment: for a moment, or because it is frozen
+            again_at = now + AGAIN_S
+        database.run(_SQL["wake_at"], (again_at, run_id))
+        return is_enqueued
 
     def _go_on(self, database: Database, run_id: str, now: float) -> bool:
         """Enqueue the next segment of a run that waits. Its row is held."""
@@ -255,21 +268,6 @@ class SubmittedRuns(SharedLimitRows):
         except ConfigError:  # the kind is not installed here
             database.run(_SQL["soon"], (run_id,))
             return False
-
-
-_LAST_TIME = 253_402_300_799.0
-"""The end of the last year that `datetime` has: a tool may declare more time."""
-
-
-def _describe_time(at: float) -> str:
-    """Return a Unix time for people.
-
-    >>> _describe_time(1795820400.0)
-    '2026-11-27 23:00:00 UTC'
-    >>> _describe_time(1e15)
-    '9999-12-31 23:59:59 UTC'
-    """
-    return f"{datetime.fromtimestamp(min(at, _LAST_TIME), UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _set_wake_up(database: Database, run_id: str) -> None:

@@ -46,6 +46,9 @@ LOOK_S = 1.0
 
 _MOST_SHARES = 10_000
 
+_LONGEST_REST_S = REST_S + 10.0
+"""What rests for longer was noted before the store's clock was set back: the store lets a call try it."""
+
 
 class Share(Struct):
     """The starts of one bucket that a process has taken and not used.
@@ -184,7 +187,10 @@ class SharedLimits:
     # ------------------------------------------------------------------ what the store says
 
     def _take_breaker(self, asked: float, state: BreakerState) -> None:
-        rests_until = float("-inf") if state.rest_s is None else asked + state.rest_s
+        rests_until = float("-inf")
+        if state.rest_s is not None:
+            rest_s = state.rest_s if state.rest_s <= _LONGEST_REST_S else 0.0
+            rests_until = asked + rest_s
         self.troubled[state.tool] = Breaker(state.failures, rests_until)
 
     def _take_breakers(self, asked: float, states: Sequence[BreakerState]) -> None:

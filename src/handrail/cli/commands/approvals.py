@@ -21,7 +21,6 @@ from handrail.cli.store_access import (
     expand_id,
     indent_json,
     is_of_tenant,
-    moment,
     print_json,
     print_table,
     resolve_run_id,
@@ -35,7 +34,7 @@ from handrail.engine.scoped_store import parse_scope, strip_scope
 from handrail.errors import ConfigError, Json
 from handrail.futures import result_now
 from handrail.ports import ApprovalStore, RunStore, SubmittedRunStore
-from handrail.records import ApprovalRequest, ApprovalState
+from handrail.records import ApprovalRequest, ApprovalState, describe_time
 
 _MCP_RUN = "mcp:"
 """How the runs of MCP clients begin: `handrail.mcp.callers` names them, which takes the extra `mcp`."""
@@ -139,8 +138,8 @@ def show(id: str, store: str, as_json: bool) -> None:
         ("why asked", question.reason),
         ("who agrees", _who_agrees(question)),
         ("run", question.run_id),
-        ("asked", moment(question.asked)),
-        ("expires", f"{moment(question.expires)}{_time(question, ', ')}"),
+        ("asked", describe_time(question.asked)),
+        ("expires", f"{describe_time(question.expires)}{_time(question, ', ')}"),
     ]
     print_columns(console(), [row for row in rows if row[1]])
     if question.state == "open" and question.awaits_result:
@@ -370,7 +369,7 @@ def standing(store: str, as_json: bool) -> None:
             each.tool,
             each.run_id or "any",
             each.by,
-            moment(each.at),
+            describe_time(each.at),
             each.reason,
         )
         for each in approvals
@@ -496,4 +495,4 @@ def _time(question: ApprovalRequest, before: str = "") -> str:
         return f"{before}{span(question.expires - time.time())} left"
     if before:
         return ""
-    return f"asked {moment(question.asked)}"
+    return f"asked {describe_time(question.asked)}"

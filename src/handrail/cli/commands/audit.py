@@ -17,7 +17,6 @@ from handrail.cli.store_access import (
     LOG,
     brief,
     is_of_tenant,
-    moment,
     print_json,
     resolve_run_id,
     say,
@@ -26,7 +25,7 @@ from handrail.errors import ConfigError
 from handrail.futures import result_now
 from handrail.invisible import json_text
 from handrail.ports import AuditStore, RotatableAuditStore
-from handrail.records import AuditRecord
+from handrail.records import AuditRecord, describe_time
 
 PAGE = 1000
 """Records that are read at once."""
@@ -293,7 +292,7 @@ def _print(record: AuditRecord, as_json: bool) -> None:
     if as_json:
         click.echo(json_text(record.as_json()))
     else:
-        head = f"{record.seq:>6}  {moment(record.at)}  {record.run_id or '-'}  {record.event}"
+        head = f"{record.seq:>6}  {describe_time(record.at)}  {record.run_id or '-'}  {record.event}"
         print_entry(console(), head, brief(dict(record.body)))
 
 

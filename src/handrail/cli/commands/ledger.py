@@ -16,7 +16,6 @@ from handrail.cli.store_access import (
     brief,
     command_line,
     indent_json,
-    moment,
     print_json,
     print_table,
     resolve_run_id,
@@ -26,7 +25,7 @@ from handrail.cli.store_access import (
 from handrail.engine.scoped_store import parse_write_scope
 from handrail.errors import ConfigError, Json
 from handrail.futures import result_now
-from handrail.records import WriteRecord
+from handrail.records import WriteRecord, describe_time
 
 ABANDONED = "abandoned"
 """The state of a write whose owner's lease has expired and that nobody has resolved: it is claimed in the store."""
@@ -147,10 +146,12 @@ def show(scope: str, key: str, store: str, as_json: bool) -> None:
         ("run", write.run_id),
         ("replay", _REPLAYS.get(write.replay, write.replay)),
         ("started", _start_text(write)),
-        ("changed", moment(write.updated) if write.updated else ""),
+        ("changed", describe_time(write.updated) if write.updated else ""),
         (
             "owner's time",
-            f"until {moment(write.lease_until)}" if write.state == "claimed" else "",
+            f"until {describe_time(write.lease_until)}"
+            if write.state == "claimed"
+            else "",
         ),
         ("value", indent_json(write.value) if write.state == "done" else ""),
         ("resolved by", write.resolved_by),
@@ -264,8 +265,8 @@ def _why_not(write: WriteRecord) -> str:
 def _start_text(write: WriteRecord) -> str:
     """Say when a write was started, or from when on whoever took it over may start it."""
     if write.state == "claimed" and write.begun > time.time():
-        return f"not before {moment(write.begun)}"
-    return moment(write.begun)
+        return f"not before {describe_time(write.begun)}"
+    return describe_time(write.begun)
 
 
 def _state_text(write: WriteRecord) -> str:

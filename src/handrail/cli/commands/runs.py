@@ -32,7 +32,6 @@ from handrail.cli.store_access import (
     EVERY,
     RUNS,
     is_of_tenant,
-    moment,
     open_store,
     print_json,
     print_table,
@@ -62,7 +61,13 @@ from handrail.ports import (
     SubmittedRunStore,
 )
 from handrail.process_identity import is_gone
-from handrail.records import RecordStatus, RunRecord, StoredRun, Submission
+from handrail.records import (
+    RecordStatus,
+    RunRecord,
+    StoredRun,
+    Submission,
+    describe_time,
+)
 from handrail.runs import Run
 from handrail.sync import SyncRuntime
 from handrail.tools.tool import BaseTool
@@ -150,7 +155,7 @@ def list_runs(
         (
             each.run_id,
             f"{run_status(each)}{_describe_carrier(each, submitted)}",
-            moment(each.updated),
+            describe_time(each.updated),
             shorten(question_text(each)),
         )
         for each in records

@@ -21,6 +21,7 @@ from handrail.errors import ConfigError
 from handrail.invisible import json_text
 from handrail.stores import maintenance, retention
 from handrail.stores.durable import DurableStore
+from handrail.stores.sqlite import path_from_url
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -117,6 +118,7 @@ def copy(source: str, target: str, as_json: bool) -> int:
     meanwhile may be missed: stop its processes first, or copy once more after they have stopped. The audit log of
     TARGET gets the records after its own end; if both logs have grown since the last copy, it stays as it is.
     """
+    _check_other_file(source, target)
     with (
         closing(open_durable(source)) as old,
         closing(open_durable(target, create=True)) as new,
@@ -247,6 +249,20 @@ def open_durable(place: str, *, create: bool = False) -> DurableStore:
         raise ConfigError(f"a {kind!r} store ends with its process; {lasting}")
     store: DurableStore = make(where, create=create)  # type: ignore[call-arg, arg-type]  # a store of its own kind
     return store
+
+
+def _check_other_file(source: str, target: str) -> None:
+    """Refuse two names of one SQLite file, such as links: under each, SQLite would keep a log of its own beside it.
+
+    Raises:
+        ConfigError: They are.
+    """
+    kinds = {place.partition(":")[0] for place in (source, target)}
+    if kinds != {"sqlite"}:
+        return
+    old, new = (path_from_url(place.partition(":")[2]) for place in (source, target))
+    if old != new and old.exists() and new.exists() and old.samefile(new):
+        raise ConfigError(f"{new} is the file {old} under another name; name another one")
 
 
 def _format_counts(numbers: Mapping[str, int]) -> str:

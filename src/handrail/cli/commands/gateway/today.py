@@ -15,7 +15,6 @@ from handrail.cli.printer import console, print_columns
 from handrail.cli.store_access import (
     LOG,
     QUESTIONS,
-    moment,
     print_json,
     print_table,
     say,
@@ -23,7 +22,7 @@ from handrail.cli.store_access import (
 from handrail.errors import Code
 from handrail.futures import result_now
 from handrail.ports import AuditStore
-from handrail.records import AuditRecord
+from handrail.records import AuditRecord, describe_time
 
 _DAY_S = 24 * 3600
 _PAGE = 1000
@@ -72,7 +71,7 @@ def today(context: click.Context, as_json: bool) -> None:
                 f"the last {_MOST_NOTABLE} of {len(notable)} that were not done:"
             )
         lines = [
-            (moment(each.at), str(each.body.get("tool")), _end_of(each.body))
+            (describe_time(each.at), str(each.body.get("tool")), _end_of(each.body))
             for each in notable[-_MOST_NOTABLE:]
         ]
         print_columns(console(), lines, ("when", "tool", "end"))

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack, redirect_stdout
 from pathlib import Path
 from threading import Event
+from time import gmtime
 from typing import Any
 
 import click
@@ -30,6 +31,9 @@ from handrail.serving import listening
 from handrail.stores.retention import Deleted, Retention, keep_regularly, retention_from
 
 _INTERRUPTED = 130
+_SAME_S = 0.1
+"""How soon after the first signal another one is the same: a wrapper, such as `timeout`, tells a process and its
+group."""
 
 
 @click.command("worker")
@@ -214,27 +218,40 @@ def _log_deleted(deleted: Deleted) -> None:
 
 
 def _end_on_signals(worker: Worker, grace_s: float) -> list[asyncio.Task[None]]:
-    """Stop the worker at the first SIGTERM or SIGINT, and the process at the second; return what stops it."""
+    """Stop the worker at the first signal to end, and the process at the second; return what stops it.
+
+    A terminal that is closed is such a signal, unless the worker was started with `nohup`, and never a second one.
+    """
     loop = asyncio.get_running_loop()
     ending: list[asyncio.Task[None]] = []
+    began_at = 0.0
 
     def end(number: int) -> None:
+        nonlocal began_at
+        if ending and (number == signal.SIGHUP or loop.time() - began_at < _SAME_S):
+            return
         if ending:
             log.warning("ended at once; runs under way go on elsewhere")
             os._exit(128 + number)
+        began_at = loop.time()
         count = len(worker.runs_here)
         log.info("ending: %d runs under way may go on for %g s", count, grace_s)
         ending.append(asyncio.ensure_future(worker.stop(grace_s=grace_s)))
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, end, int(number))
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        loop.add_signal_handler(signal.SIGHUP, end, int(signal.SIGHUP))
     return ending
 
 
 def _log_to_stderr() -> None:
     """Print a line for each segment, and each warning of handrail, with the time."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    formatter = logging.Formatter("%(asctime)s %(levelname)s %(message)s")
+    formatter.converter = gmtime  # like every time that the command line prints
+    formatter.default_msec_format = "%s,%03d UTC"
+    handler.setFormatter(formatter)
     log.addHandler(handler)
     # with --debug there is a handler already
     if not logs.log.handlers:
