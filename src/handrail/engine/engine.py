@@ -49,7 +49,7 @@ from handrail.core.loop_detection import detect_loops
 from handrail.core.policy import Policy
 from handrail.core.preview import PreviewBatch
 from handrail.core.redaction import KnownSecrets, Redactor, texts_in
-from handrail.core.retries import Backoff
+from handrail.core.retries import Backoff, describe_tries, next_model_wait
 from handrail.core.run_settings import Deadline, RunSettings
 from handrail.core.structured_output import find_way, track_output
 from handrail.core.trust import (
@@ -90,6 +90,7 @@ from handrail.errors import (
     Fenced,
     Json,
     ModelError,
+    RunPostponed,
     RunUnderWay,
     SetupError,
     StoreUnavailable,
@@ -989,7 +990,7 @@ class Engine:
                     try:
                         answer = yield AskTurn(self, active, model, step)
                     except ModelError as error:
-                        return ending_by(error, active)
+                        return (yield from self._end_unanswered(active, error, step))
                     if recording is not None:
                         name = "" if recording.names_model else self.name_model(model)
                         recording.note_answer(step.number, answer, model=name)
@@ -999,6 +1000,30 @@ class Engine:
                     active, step.turn, step.number, tools
                 )
                 yield from self.perform_turn(active, answer, step.number)
+
+    def _end_unanswered(
+        self, active: ActiveRun, error: ModelError, asked: AskModel
+    ) -> Verb[Ending]:
+        """Return the ending of a run whose model could not be asked.
+
+        Raises:
+            RunPostponed: It waits for the model instead. What was done so far is recorded.
+        """
+        ending = ending_by(error, active)
+        if active.model_wait is None or ending.status != "failed":
+            return ending
+        assert active.recording is not None
+        if (yield from self.confirm_entry(active, active.recording)):
+            return cancelled(active)
+        wait = active.model_wait.at_turn(asked.number)
+        wait_s = next_model_wait(wait, error, active.settings.jitter())
+        asked_so_far = describe_tries(wait)
+        if wait_s is not None:
+            reason = f"its model is away ({asked_so_far}): {error}"
+            raise RunPostponed(reason, wait_s, model_turn=wait.turn)
+        if not wait.tries:
+            return ending
+        return replace(ending, reason=f"{ending.reason} ({asked_so_far})")
 
     def _start_conversation(self, active: ActiveRun) -> Conversation:
         return conversation(
