@@ -1,6 +1,8 @@
 """Runs of workers whose model is away: they wait in the store, go on once it answers, and do nothing twice."""
 
 import asyncio
+import socket
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -10,12 +12,13 @@ from handrail.dispatch.choice import open_dispatcher
 from handrail.dispatch.worker import Worker
 from handrail.errors import ConfigError, RunUnderWay
 from handrail.futures import result_now
-from handrail.records import MOST_TAKEOVERS
+from handrail.records import MOST_TAKEOVERS, ModelWait
 from handrail.testing import Fault, ScriptedServer, call
 from tests.dispatch.test_worker import (
     client,  # noqa: F401  # fixtures
     place,  # noqa: F401
     postgres,  # noqa: F401
+    postpone,
     result,
     rows,
     submission,
@@ -230,12 +233,10 @@ def test_a_run_that_waits_for_its_model_is_cancelled_at_once(place, client, serv
 
 
 def leave(client, run_id, **how):
-    """Leave a run's segment as a worker does, and take the segment from the dispatcher."""
+    """Leave a run's segment as a worker does; its dispatcher still has it."""
     number = submission(client, run_id).segment
     result_now(client.store.take_segment(run_id, number, after_death=False))
-    left = result_now(client.store.finish_segment(run_id, number, **how))
-    result_now(client.store.take_segment(run_id, number, after_death=False))
-    return left
+    return result_now(client.store.finish_segment(run_id, number, **how))
 
 
 def test_a_request_to_end_a_run_is_heeded_that_comes_while_it_is_put_back(
@@ -330,6 +331,73 @@ def test_no_secret_that_a_provider_quotes_is_in_the_store(place, client, server)
 
     asyncio.run(put_aside())
     assert "busy with ***" in submission(client, "r").note
+
+
+@asynccontextmanager
+async def door_to(server, port):
+    """Let a port that refused connections lead to a server."""
+    carrying = []
+
+    async def carry(source, target):
+        while piece := await source.read(65536):
+            target.write(piece)
+            await target.drain()
+        target.close()
+        await target.wait_closed()
+
+    async def let_in(reader, writer):
+        carrying.append(asyncio.current_task())
+        inside = await asyncio.open_connection(server.host, server.port)
+        await asyncio.gather(carry(reader, inside[1]), carry(inside[0], writer))
+
+    async with await asyncio.start_server(let_in, "127.0.0.1", port):
+        yield
+        await asyncio.gather(*carrying)
+
+
+def test_a_server_that_refuses_connections_is_waited_for(place, client, server):
+    with socket.socket() as unheard:
+        unheard.bind(("127.0.0.1", 0))  # and nobody listens
+        port = unheard.getsockname()[1]
+        model = f"openai:scripted@http://127.0.0.1:{port}/v1"
+        client.submit("Go.", run_id="r", model=model)
+
+        async def be_refused():
+            async with working(place, Payments().tools()) as worker:
+                await put_back(client, worker, 1)
+
+        asyncio.run(be_refused())
+    assert "is the server running?" in submission(client, "r").note
+
+    async def go_on():
+        async with (
+            door_to(server, port),
+            working(place, Payments().tools()) as worker,
+        ):
+            await wake(client, worker)
+            return await result(client, "r")
+
+    assert asyncio.run(go_on()).text == "Done."
+
+
+def test_runs_that_wait_in_a_store_of_the_version_before_go_on(place, client):
+    client.submit("Go.", run_id="r")
+    postpone(client, "r", wait_s=30.0)
+    for column in ("model_turn", "model_tries", "model_waited_s"):
+        rows(client, f"ALTER TABLE submitted DROP COLUMN {column}")
+    newest = "(SELECT max(version) FROM schema_version)"
+    rows(client, f"DELETE FROM schema_version WHERE version = {newest} RETURNING 1")
+    with hr.SyncRuntime([], store=place) as later:
+        told = submission(later, "r")
+        assert told.note.endswith("UTC: a lease")
+        assert (told.segment, told.model_wait) == (1, ModelWait())
+
+    async def go_on():
+        async with working(place, [], "Done.") as worker:
+            await wake(client, worker)
+            return await result(client, "r")
+
+    assert asyncio.run(go_on()).text == "Done."
 
 
 @pytest.mark.parametrize("seconds", [-1.0, float("nan")])
