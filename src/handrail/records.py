@@ -135,8 +135,8 @@ class ModelWait(Struct, frozen=True):
     """How a worker's run waits for its model while that is away.
 
     Attributes:
-        turn: The turn for which the model was asked in vain last; 0 where it never was.
-        tries: How many segments in a row have asked it for this turn.
+        turn: The turn for which the model has given no answer yet; 0 where it never was away.
+        tries: How many segments in a row were to ask it for this turn.
         waited_s: How long the run has waited in the store between them. No clock is read for this, so no clock that is
             set ends the wait.
         most_s: How long the run may wait for one turn; the worker knows it, the store does not.

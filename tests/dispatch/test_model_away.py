@@ -8,8 +8,10 @@ import pytest
 
 import handrail as hr
 from handrail import admin
+from handrail.core.retries import Backoff
 from handrail.dispatch.choice import open_dispatcher
 from handrail.dispatch.worker import Worker
+from handrail.engine import model_calls
 from handrail.errors import ConfigError, RunUnderWay
 from handrail.futures import result_now
 from handrail.records import MOST_TAKEOVERS, ModelWait
@@ -45,6 +47,12 @@ class Payments:
             return "paid"
 
         return [hr.FunctionTool(pay, effect="write")]
+
+
+@pytest.fixture(autouse=True)
+def impatience(monkeypatch):
+    """Let each run ask again at once that has waited: here no time passes between two tries."""
+    monkeypatch.setattr(model_calls, "RESTS", Backoff(0.0, 0.0))
 
 
 @pytest.fixture
@@ -173,7 +181,7 @@ def test_a_run_fails_once_it_has_waited_long_enough(place, client, server):
     assert run.status == "failed"
     assert "503" in run.reason
     # after 2.5 to 5 s, and at the end of the 6 s
-    assert "(asked 3 times over 1 min of waiting)" in run.reason
+    assert "(tried 3 times over 1 min of waiting)" in run.reason
     assert rows(client, "SELECT count(*) FROM submitted") == [(0,)]
 
 
@@ -211,7 +219,7 @@ def test_a_run_fails_at_once_where_waiting_does_not_help(
         server.outage = fault
         run = asyncio.run(fail())
     assert run.status == "failed"
-    assert "asked" not in run.reason.partition("; it asks to wait")[0]
+    assert "tried" not in run.reason
 
 
 def test_a_run_that_waits_for_its_model_is_cancelled_at_once(place, client, server):
@@ -311,7 +319,7 @@ def test_whoever_waits_for_a_result_learns_what_it_waits_for(place, client, serv
 
     told = asyncio.run(look())
     assert "it is queued (not before 2" in told
-    assert "UTC: its model is away (asked once): scripted at http://127.0" in told
+    assert "UTC: its model is away (tried once): scripted at http://127.0" in told
     assert "overloaded" in told
 
 
@@ -331,6 +339,54 @@ def test_no_secret_that_a_provider_quotes_is_in_the_store(place, client, server)
 
     asyncio.run(put_aside())
     assert "busy with ***" in submission(client, "r").note
+
+
+def test_one_run_tries_a_model_that_is_away_and_the_others_are_put_back(
+    place, client, server, monkeypatch
+):
+    monkeypatch.setattr(model_calls, "RESTS", Backoff(600.0, 600.0))
+    server.outage = AWAY
+    names = [f"r{number}" for number in range(4)]
+
+    async def outlast():
+        async with working(place, Payments().tools(), concurrency=1) as worker:
+            client.submit("Go.", run_id=names[0], model=server.model)
+            await put_back(client, worker, 1, names[0])
+            for name in names[1:]:
+                client.submit("Go.", run_id=name, model=server.model)
+                # it may be one request that fails
+                await put_back(client, worker, 1, name)
+            asked = len(server.requests)
+            for tries in (2, 3):
+                await wake(client, worker)
+                for name in names:
+                    await put_back(client, worker, tries, name)
+            assert len(server.requests) == asked
+            note = submission(client, "r3").note
+            assert "was not asked, since it has not answered another run (503)" in note
+            # whoever gets an answer ends this for all
+            server.outage = None
+            client.submit("Go.", run_id="new", model=server.model)
+            assert (await result(client, "new")).ok
+            await wake(client, worker)
+            return [await result(client, name) for name in names]
+
+    assert {run.text for run in asyncio.run(outlast())} == {"Done."}
+
+
+def test_a_look_of_a_worker_finds_all_runs_that_are_due(place, client):
+    for number in range(120):
+        client.submit("Go.", run_id=f"r{number}")
+        leave(client, f"r{number}", wait_s=5.0, why="away", model_turn=1)
+
+    async def look():
+        async with working(place, [], "Done.", queues=["none"]) as worker:
+            before = waiting(client)
+            pass_wait(client)
+            await worker._sweep_all()
+            return waiting(client) - before
+
+    assert asyncio.run(look()) == 120
 
 
 @asynccontextmanager

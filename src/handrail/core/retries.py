@@ -77,21 +77,21 @@ def next_model_wait(
 
 
 def describe_tries(wait: ModelWait) -> str:
-    """Return how often a model was asked for a turn, this time included, for people.
+    """Return how often a run has tried to ask its model for a turn, this time included, for people.
 
     >>> describe_tries(ModelWait(3))
-    'asked once'
+    'tried once'
     >>> describe_tries(ModelWait(3, tries=1, waited_s=4.0))
-    'asked 2 times over 1 min of waiting'
+    'tried 2 times over 1 min of waiting'
     >>> describe_tries(ModelWait(3, tries=300, waited_s=86_400.0))
-    'asked 301 times over 24 h of waiting'
+    'tried 301 times over 24 h of waiting'
     """
     if not wait.tries:
-        return "asked once"
+        return "tried once"
     span = f"{ceil(wait.waited_s / 60)} min"
     if wait.waited_s >= 2 * 3600:
         span = f"{ceil(wait.waited_s / 3600)} h"
-    return f"asked {wait.tries + 1} times over {span} of waiting"
+    return f"tried {wait.tries + 1} times over {span} of waiting"
 
 
 class Diagnosis(Struct, frozen=True):

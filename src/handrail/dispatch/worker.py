@@ -63,6 +63,9 @@ log = logging.getLogger("handrail.worker")
 SWEEP_S = 5.0
 """How often a worker looks for runs that must go on and have no segment."""
 
+SWEEP_PAUSE_S = 0.2
+"""How long it leaves the store to others between two parts of a look."""
+
 MOST_HAND_BACKS = 5
 """How often a segment is handed back because this worker lacks the tool of a call without a result. After that the call
 is answered with `UNKNOWN_TOOL`: the model may have invented the name."""
@@ -184,7 +187,7 @@ class Worker:
     async def work(self) -> None:
         """Carry out segments until `stop`."""
         helpers = [
-            asyncio.ensure_future(self._repeat(self._sweep, SWEEP_S)),
+            asyncio.ensure_future(self._repeat(self._sweep_all, SWEEP_S)),
             asyncio.ensure_future(self._repeat(self._end_cancelled, CANCEL_LOOK_S)),
         ]
         self._is_working = True
@@ -403,11 +406,17 @@ class Worker:
             # not in step with other workers
             await asyncio.sleep(every_s * (0.75 + random() / 2))
 
-    async def _sweep(self) -> None:
+    async def _sweep_all(self) -> None:
+        """Let all runs go on that must: thousands may be due while a model is away."""
+        while await self._sweep():
+            await asyncio.sleep(SWEEP_PAUSE_S)
+
+    async def _sweep(self) -> int:
         count = await wait_for(self._store.sweep_submitted(DEFAULT))
         self._answered_at = monotonic()
         if count:
             log.info("runs that go on after a wait: %d", count)
+        return count
 
     async def _end_cancelled(self) -> None:
         names = list(self._under_way)

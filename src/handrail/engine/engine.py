@@ -73,7 +73,7 @@ from handrail.engine.active_run import (
 )
 from handrail.engine.approvals import Approvals
 from handrail.engine.leases import Lease
-from handrail.engine.model_calls import ModelCaller, check_injected
+from handrail.engine.model_calls import AwayModels, ModelCaller, check_injected
 from handrail.engine.scoped_store import (
     ScopedStore,
     check_run_name,
@@ -297,6 +297,7 @@ class Engine:
         limits = SharedLimits(opened, now) if isinstance(opened, LimitStore) else None
         self.services = SharedResources(_resolve_notifier(notify), limits)
         self._models: dict[str, Model] = {}
+        self._away = AwayModels(now)
         self._selector = selector
         self._showing = ToolVisibility(self.tools, self.policy, selector)
         self._deployment = Deployment(self)
@@ -334,7 +335,7 @@ class Engine:
             self.policy = policy
             self.settings = replace(self.settings, policy=policy)
             self._showing = ToolVisibility(self.tools, policy, self._selector)
-        self.asker = ModelCaller(self._showing, self.store, self.now)
+        self.asker = ModelCaller(self._showing, self.store, self.now, self._away)
         self.approvals = Approvals(
             self.store,
             policy,
@@ -988,6 +989,7 @@ class Engine:
                 )
                 if answer is None:
                     try:
+                        self.asker.check_away(active, model, step.number)
                         answer = yield AskTurn(self, active, model, step)
                     except ModelError as error:
                         return (yield from self._end_unanswered(active, error, step))
@@ -1017,13 +1019,13 @@ class Engine:
             return cancelled(active)
         wait = active.model_wait.at_turn(asked.number)
         wait_s = next_model_wait(wait, error, active.settings.jitter())
-        asked_so_far = describe_tries(wait)
+        tries = describe_tries(wait)
         if wait_s is not None:
-            reason = f"its model is away ({asked_so_far}): {error}"
+            reason = f"its model is away ({tries}): {error}"
             raise RunPostponed(reason, wait_s, model_turn=wait.turn)
         if not wait.tries:
             return ending
-        return replace(ending, reason=f"{ending.reason} ({asked_so_far})")
+        return replace(ending, reason=f"{ending.reason} ({tries})")
 
     def _start_conversation(self, active: ActiveRun) -> Conversation:
         return conversation(
