@@ -357,11 +357,14 @@ def test_one_run_tries_a_model_that_is_away_and_the_others_are_put_back(
                 # it may be one request that fails
                 await put_back(client, worker, 1, name)
             asked = len(server.requests)
+            recorded = rows(client, "SELECT count(*) FROM audit")
             for tries in (2, 3):
                 await wake(client, worker)
                 for name in names:
                     await put_back(client, worker, tries, name)
+            # nothing was begun
             assert len(server.requests) == asked
+            assert rows(client, "SELECT count(*) FROM audit") == recorded
             note = submission(client, "r3").note
             assert "was not asked, since it has not answered another run (503)" in note
             # whoever gets an answer ends this for all

@@ -155,6 +155,8 @@ class ActiveRun(Struct, eq=False):
     """Whether it ends its segment, as workers' runs do, in place of waiting long for an earlier process's lease."""
     model_wait: ModelWait | None = None
     """How it waits for a model that is away, if it ends its segment in place of failing."""
+    tried_turn: int = 0
+    """The turn for which it may ask its model, also if that is away."""
     goes_ahead: bool = False
     """Whether its model is asked again while the store still writes; nothing is done on the answer before that."""
     unsettled: list[Future[bool]] = field(default_factory=list)

@@ -102,6 +102,7 @@ from handrail.journal.codec import (
     RunInput,
     budget_as_json,
     input_as_json,
+    model_key,
     toolset_digest,
 )
 from handrail.journal.cursor import JournalCursor
@@ -123,7 +124,7 @@ from handrail.ports import (
     TracedRun,
 )
 from handrail.process_identity import owner
-from handrail.records import AuditRecord, RunRecord, StoredRun
+from handrail.records import AuditRecord, ModelWait, RunRecord, StoredRun
 from handrail.runs import Run
 from handrail.sandboxes import levels
 from handrail.schemas import hints
@@ -1018,14 +1019,26 @@ class Engine:
         if (yield from self.confirm_entry(active, active.recording)):
             return cancelled(active)
         wait = active.model_wait.at_turn(asked.number)
-        wait_s = next_model_wait(wait, error, active.settings.jitter())
-        tries = describe_tries(wait)
-        if wait_s is not None:
-            reason = f"its model is away ({tries}): {error}"
-            raise RunPostponed(reason, wait_s, model_turn=wait.turn)
+        _postpone(wait, error, active)
         if not wait.tries:
             return ending
-        return replace(ending, reason=f"{ending.reason} ({tries})")
+        return replace(ending, reason=f"{ending.reason} ({describe_tries(wait)})")
+
+    def let_try(self, active: ActiveRun, stored: StoredRun, model: Model) -> None:
+        """Let a run that waits for its model try it, before anything is begun or recorded here.
+
+        Raises:
+            RunPostponed: Another run tries the model, or has just done so. The stored run is as it was.
+        """
+        wait = active.model_wait
+        # one that a dead worker has left as running must be taken over to be put back
+        if wait is None or not wait.tries or stored.record.status != "queued":
+            return
+        if not any(step.key == model_key(wait.turn) for step in stored.steps):
+            try:
+                self.asker.check_away(active, model, wait.turn)
+            except ModelError as error:
+                _postpone(wait, error, active)
 
     def _start_conversation(self, active: ActiveRun) -> Conversation:
         return conversation(
@@ -1295,6 +1308,14 @@ class Engine:
             ),
             report=report,
         )
+
+
+def _postpone(wait: ModelWait, error: ModelError, active: ActiveRun) -> None:
+    """Raise RunPostponed if a run waits longer for its model."""
+    wait_s = next_model_wait(wait, error, active.settings.jitter())
+    if wait_s is not None:
+        reason = f"its model is away ({describe_tries(wait)}): {error}"
+        raise RunPostponed(reason, wait_s, model_turn=wait.turn)
 
 
 def _list_said(said: str | Sequence[str]) -> list[str]:

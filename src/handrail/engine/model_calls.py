@@ -148,12 +148,17 @@ class ModelCaller:
         self._away = away
 
     def check_away(self, active: ActiveRun, model: Model, turn: int) -> None:
-        """Raise ModelError if a run that can wait longer for its model is not to ask it now."""
-        if active.model_wait is None:
+        """Check that a run that can wait longer for its model may ask it now, once for each turn.
+
+        Raises:
+            ModelError: Another run tries the model, or has just done so.
+        """
+        if active.model_wait is None or active.tried_turn == turn:
             return
         wait = active.model_wait.at_turn(turn)
         if wait.waited_s < wait.most_s:
             self._away.check(model, waits=wait.tries > 0)
+        active.tried_turn = turn
 
     def shown_tools(self, active: ActiveRun) -> Toolset:
         """Return the tools that the model is told of in the next turn: those that the policy lets it use.
@@ -196,9 +201,6 @@ class ModelCaller:
             patience.stop()
         try:
             turn = await self._request(active, model, asked, tools, left_s=left_s)
-        except ModelError as error:
-            self._away.note_failure(model, error)
-            raise
         except HandrailError:
             raise
         except asyncio.CancelledError as error:
@@ -214,7 +216,6 @@ class ModelCaller:
             raise _error_without_text(model, error) from error
         finally:
             patience.answered()
-        self._away.note_answer(model)
         if active.window is not None:
             active.window.learn_scale(turn.usage.input_tokens)
         if active.observers:
@@ -271,12 +272,17 @@ class ModelCaller:
         if active.observers:
             active.tell(ModelAsked(asked.number, len(asked.messages), len(tools)))
             listener = ListenerAdapter(active)
-        if active.wanted is None:
-            turn = await model.ask(request, listener)
-        else:
-            turn = await self._ask_for_form(
-                active, active.wanted, model, request, listener=listener, asked=asked
-            )
+        try:
+            if active.wanted is None:
+                turn = await model.ask(request, listener)
+            else:
+                turn = await self._ask_for_form(
+                    active, active.wanted, model, request, listener=listener, asked=asked
+                )
+        except ModelError as error:
+            self._away.note_failure(model, error)
+            raise
+        self._away.note_answer(model)
         if not isinstance(turn, Turn):
             raise ModelError(
                 f"the model {model.name} answered with a {type(turn).__name__}, which is no Turn"

@@ -484,6 +484,7 @@ def resume(
     active, asked, model = open_stored_run(engine, stored, output=output, **options)
     active.may_be_postponed = epoch is not None
     active.model_wait = model_wait
+    engine.let_try(active, stored, model)
     engine.open_conversation(active, asked.messages, asked.output, model)
     record = take_over(engine, active, stored, new_output=output is not None)
     if record is not None and epoch is not None:
