@@ -49,6 +49,17 @@ def test_a_model_that_is_away_is_tried_ever_more_seldom(away, model, clock):
     fail_trials(away, model, clock, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0)
 
 
+@pytest.mark.parametrize(("asked_s", "rest_s"), [(1.0, 2.0), (60.0, 60.0), (1e6, 300.0)])
+def test_no_run_tries_it_sooner_than_its_provider_has_asked_for(
+    away, model, clock, asked_s, rest_s
+):
+    away.note_failure(model, ModelError("", retryable=True, retry_after_s=asked_s))
+    clock.advance(rest_s - 0.1)
+    assert is_held_back(away, model)
+    clock.advance(0.1)
+    assert not is_held_back(away, model)
+
+
 def test_one_run_tries_it_and_the_others_wait_for_the_end_of_that(away, model, clock):
     away.note_failure(model, AWAY)
     clock.advance(2.0)
@@ -97,6 +108,9 @@ def test_other_models_are_not_held_back(away, model):
         ModelError("it wrote no call", retryable=True, answered=True),
     ],
 )
-def test_a_failure_that_is_no_outage_holds_nobody_back(away, model, error):
+def test_a_refusal_says_that_a_model_is_not_away(away, model, clock, error):
+    away.note_failure(model, error)
+    assert not is_held_back(away, model)
+    fail_trials(away, model, clock, 2.0)
     away.note_failure(model, error)
     assert not is_held_back(away, model)

@@ -14,7 +14,7 @@ from handrail import logs
 from handrail.context import Injected
 from handrail.core.conversation import AskModel
 from handrail.core.history import Window, fold, to_fold
-from handrail.core.retries import Backoff
+from handrail.core.retries import MODEL_WAITS, Backoff
 from handrail.core.structured_output import OutputTracker
 from handrail.engine.active_run import (
     OUT_OF_TIME,
@@ -56,12 +56,20 @@ LONGEST_TRIAL_S = 60.0
 
 
 class _Away(Struct):
-    """A model that did not answer last: since when, how often in a row, and whether a run tries it now."""
+    """A model that did not answer last.
+
+    Attributes:
+        at: When a trial ended or began last, on the clock of `AwayModels`.
+        asked_s: The wait that its provider has asked for, as far as it is heeded.
+        failures: How many trials have failed in a row.
+        is_tried: Whether a run tries it now.
+    """
 
     at: float
-    status: str
-    failures: int = 1
-    is_tried: bool = False
+    status: str = ""
+    asked_s: float = 0.0
+    failures: int = 0
+    is_tried: bool = True
 
 
 class AwayModels:
@@ -95,7 +103,7 @@ class AwayModels:
             return
         away = found[1]
         passed_s = self._now() - away.at
-        rest_s = RESTS.before(away.failures + 1, 1.0)
+        rest_s = max(RESTS.before(away.failures + 1, 1.0), away.asked_s)
         if passed_s >= (LONGEST_TRIAL_S if away.is_tried else rest_s):
             away.at = self._now()
             away.is_tried = True
@@ -112,16 +120,18 @@ class AwayModels:
             self._away.pop(id(model), None)
 
     def note_failure(self, model: Model, error: ModelError) -> None:
-        """Note why a model has not answered."""
+        """Note why a model has not answered. A refusal is an answer: its provider is not away."""
         if not error.retryable or error.answered:
+            self.note_answer(model)
             return
-        # not its text, which may quote what one tenant has asked
-        status = str(error.status or error.code)
-        _, away = self._away.setdefault(id(model), (model, _Away(self._now(), status)))
+        _, away = self._away.setdefault(id(model), (model, _Away(self._now())))
+        # runs that were under way with the trial count as one
         if away.is_tried:
             away.is_tried = False
             away.at = self._now()
-            away.status = status
+            # not its text, which may quote what one tenant has asked
+            away.status = str(error.status or error.code)
+            away.asked_s = min(error.retry_after_s or 0.0, MODEL_WAITS.most_s)
             away.failures += 1
 
 
