@@ -15,7 +15,7 @@ an exception:
     ├── StoreUnavailable           a store did not answer; nothing was claimed
     ├── JournalMismatch            the journal of a run does not fit the code that resumes it
     ├── Fenced                     another process has taken a run over
-    ├── RunPostponed               a worker's run must wait for the lease of an earlier process
+    ├── RunPostponed               a worker's run must wait: for a lease, or for a model that is away
     └── ToolError                  raised by a tool's author: a failure that the tool anticipated
         ├── RunWaits               a run that a tool started waits for a person
         ├── FarFailure             another handrail, which the tool called, answered with a failure
@@ -161,6 +161,7 @@ class ModelError(HandrailError):
         code: The provider's own error code, or a word of ours: `unreachable`, `timeout`, `unreadable`.
         retryable: The same request may succeed later.
         retry_after_s: The wait that the provider asked for, if it did.
+        answered: The model has answered, and only what it wrote cannot be read: its provider is not away.
     """
 
     def __init__(
@@ -171,12 +172,14 @@ class ModelError(HandrailError):
         code: str = "",
         retryable: bool = False,
         retry_after_s: float | None = None,
+        answered: bool = False,
     ) -> None:
         super().__init__(message)
         self.status = status
         self.code = code
         self.retryable = retryable
         self.retry_after_s = retry_after_s
+        self.answered = answered
 
 
 class StoreUnavailable(HandrailError):
@@ -198,18 +201,20 @@ class Fenced(HandrailError):
 
 
 class RunPostponed(HandrailError):
-    """A worker's run must wait for the lease of an earlier process, and gives up its place in the worker meanwhile.
+    """A worker's run must wait, and gives up its place in the worker meanwhile.
 
-    Raised by `Runtime.resume` if `epoch` is given. The worker catches it and leaves the run in the store; no model
-    sees it.
+    It waits for the lease of an earlier process, or for a model that is away. Raised by `Runtime.resume` if `epoch`, or
+    `model_wait`, is given. The worker catches it and leaves the run in the store; no model sees it.
 
     Attributes:
         wait_s: Seconds until the run can go on.
+        model_turn: The turn for which the model was asked; 0 where the run waits for a lease.
     """
 
-    def __init__(self, reason: str, wait_s: float) -> None:
+    def __init__(self, reason: str, wait_s: float, *, model_turn: int = 0) -> None:
         super().__init__(reason)
         self.wait_s = wait_s
+        self.model_turn = model_turn
 
 
 class ToolError(HandrailError):

@@ -231,7 +231,13 @@ class SubmittedRunStore(RunStore, Protocol):
         ...
 
     def finish_segment(
-        self, run_id: str, number: int, *, wait_s: float = 0.0, why: str = ""
+        self,
+        run_id: str,
+        number: int,
+        *,
+        wait_s: float = 0.0,
+        why: str = "",
+        model_turn: int = 0,
     ) -> StoreAnswer[RunRecord | None]:
         """Note that a worker is done with a segment; return the run as it stands.
 
@@ -239,8 +245,11 @@ class SubmittedRunStore(RunStore, Protocol):
         that is over is forgotten here; so is one that is gone.
 
         Args:
-            wait_s: Seconds after which the segment of an unfinished run is enqueued again; 0 enqueues the next one now.
+            wait_s: Seconds after which the segment of an unfinished run is enqueued again; 0 enqueues the next one now,
+                and so does a request to end the run.
             why: What the run waits for; shown to people.
+            model_turn: The turn for which the model was asked in vain, if the run waits for that: the next segment is
+                enqueued then, and `Submission.model_wait` counts it.
         """
         ...
 

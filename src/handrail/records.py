@@ -132,6 +132,27 @@ class JournalEntry(Struct, frozen=True, gc=False):
     may_wait: bool = False
 
 
+class ModelWait(Struct, frozen=True):
+    """How a worker's run waits for its model while that is away.
+
+    Attributes:
+        turn: The turn for which the model has given no answer yet; 0 where it never was away.
+        tries: How many segments in a row were to ask it for this turn.
+        waited_s: How long the run has waited in the store between them. No clock is read for this, so no clock that is
+            set ends the wait.
+        most_s: How long the run may wait for one turn; the worker knows it, the store does not.
+    """
+
+    turn: int = 0
+    tries: int = 0
+    waited_s: float = 0.0
+    most_s: float = 0.0
+
+    def at_turn(self, turn: int) -> ModelWait:
+        """Return how the run waits for this turn: another one is asked for only after the model has answered."""
+        return self if self.turn == turn else ModelWait(turn, most_s=self.most_s)
+
+
 class Submission(Struct, frozen=True):
     """How a run that was submitted is carried out by workers.
 
@@ -143,7 +164,8 @@ class Submission(Struct, frozen=True):
         tools: The tools that a worker must have, by name.
         segment: The number of the segment that is enqueued, under way, or was the last one.
         deaths: How many workers in a row died in the segment.
-        note: Why a worker handed the segment back; empty if none did.
+        note: Why a worker handed the segment back, or what the run waits for; empty if none did.
+        model_wait: How the run waits for its model, or has waited last.
     """
 
     dispatcher: str = "chosen"
@@ -154,6 +176,7 @@ class Submission(Struct, frozen=True):
     segment: int = 1
     deaths: int = 0
     note: str = ""
+    model_wait: ModelWait = ModelWait()
 
 
 class SubmittedRun(Struct, frozen=True):

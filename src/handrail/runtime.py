@@ -48,7 +48,7 @@ from handrail.events import Event
 from handrail.futures import wait_for
 from handrail.messages import Finish, Message
 from handrail.ports import Approver, Model, Notifier, Observer, Selector, Store
-from handrail.records import ApprovalRequest
+from handrail.records import ApprovalRequest, ModelWait
 from handrail.runs import Run
 from handrail.tools.toolset import Tools, Toolset
 
@@ -431,6 +431,7 @@ class Runtime:
         output: type[T],
         anyway: bool = False,
         epoch: int | None = None,
+        model_wait: ModelWait | None = None,
         **options: Unpack[ResumeOptions],
     ) -> Run[T]: ...
     @overload
@@ -441,6 +442,7 @@ class Runtime:
         output: object = None,
         anyway: bool = False,
         epoch: int | None = None,
+        model_wait: ModelWait | None = None,
         **options: Unpack[ResumeOptions],
     ) -> Run[Any]: ...
     async def resume(
@@ -450,6 +452,7 @@ class Runtime:
         output: object = None,
         anyway: bool = False,
         epoch: int | None = None,
+        model_wait: ModelWait | None = None,
         **options: Unpack[ResumeOptions],
     ) -> Run[Any]:
         """Resume a run that was interrupted, failed, waits for a person, or ended by its budget; in any process.
@@ -465,6 +468,8 @@ class Runtime:
             epoch: Take the run over only if this is still its epoch (`RunRecord.epoch`), so that nobody else has taken
                 it over since that was read. Workers give it. A run that must then wait long for the lease of an earlier
                 process raises `RunPostponed` in place of waiting.
+            model_wait: How the run has waited for its model so far. Workers give it. While the model is away, the run
+                raises `RunPostponed` in place of ending as `failed`, until it has waited `model_wait.most_s`.
             options: `model`, `budget`, `deps`, `inject`, `observers`, `selector`, `flow`, as for `run`. What cannot be
                 stored (an object as model, dependencies, injected values, a selector, a rule's function) is given
                 again.
@@ -473,7 +478,8 @@ class Runtime:
             ConfigError: The store keeps no runs, or none of that name; or the run is poisoned.
             RunUnderWay: Another process, which lives, carries it out.
             Fenced: `epoch` was given, and somebody has taken the run over since, or it was cancelled or has failed.
-            RunPostponed: `epoch` was given, and the run must wait for the lease of an earlier process.
+            RunPostponed: `epoch` was given, and the run must wait for the lease of an earlier process; or `model_wait`
+                was given, and its model is away.
             JournalMismatch: What was stored cannot be read by this version.
         """
         return await self._perform(
@@ -483,6 +489,7 @@ class Runtime:
                 output=output,
                 anyway=anyway,
                 epoch=epoch,
+                model_wait=model_wait,
                 **options,
             )
         )

@@ -45,7 +45,7 @@ from handrail.events import Event
 from handrail.futures import result_now
 from handrail.messages import Finish, Message
 from handrail.ports import Approver, Model, Notifier, Observer, Selector, Store
-from handrail.records import ApprovalRequest
+from handrail.records import ApprovalRequest, ModelWait
 from handrail.runs import Run
 from handrail.tools.toolset import Tools, Toolset
 
@@ -308,6 +308,7 @@ class SyncRuntime:
         output: type[T],
         anyway: bool = False,
         epoch: int | None = None,
+        model_wait: ModelWait | None = None,
         **options: Unpack[ResumeOptions],
     ) -> Run[T]: ...
     @overload
@@ -318,6 +319,7 @@ class SyncRuntime:
         output: object = None,
         anyway: bool = False,
         epoch: int | None = None,
+        model_wait: ModelWait | None = None,
         **options: Unpack[ResumeOptions],
     ) -> Run[Any]: ...
     def resume(
@@ -327,6 +329,7 @@ class SyncRuntime:
         output: object = None,
         anyway: bool = False,
         epoch: int | None = None,
+        model_wait: ModelWait | None = None,
         **options: Unpack[ResumeOptions],
     ) -> Run[Any]:
         """See `Runtime.resume`."""
@@ -337,6 +340,7 @@ class SyncRuntime:
                 output=output,
                 anyway=anyway,
                 epoch=epoch,
+                model_wait=model_wait,
                 **options,
             )
         )

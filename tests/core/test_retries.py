@@ -1,5 +1,6 @@
 """What is known of a failed attempt, and when there is another."""
 
+import math
 import socket
 import urllib.error
 from email.message import Message
@@ -10,7 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handrail.core.retries import Backoff, diagnose, retry_after_s, without_effect
+from handrail.core.retries import (
+    Backoff,
+    diagnose,
+    next_model_wait,
+    retry_after_s,
+    without_effect,
+)
 from handrail.effects import End, Raised, Unfinished
 from handrail.errors import (
     ONLY_OURS,
@@ -22,6 +29,7 @@ from handrail.errors import (
     ToolDefinitionError,
     ToolError,
 )
+from handrail.records import ModelWait
 
 
 def known_of(end, *, one_request=True) -> tuple:
@@ -290,3 +298,66 @@ def test_the_jitter_spreads_the_whole_wait(attempt, jitter):
     assert backoff.before(attempt, jitter) == pytest.approx(
         jitter * backoff.before(attempt, 1.0)
     )
+
+
+# ---------------------------------------------------------------------- runs whose model is away
+
+
+DAY_S = 86_400.0
+
+
+@pytest.mark.parametrize(
+    ("tries", "least_s", "most_s"),
+    [
+        (0, 2.5, 5.0),  # the first wait is short
+        (1, 5.0, 10.0),  # then doubling
+        (5, 80.0, 160.0),
+        (6, 150.0, 300.0),  # 320 s, cut to the most
+        (5000, 150.0, 300.0),
+    ],
+)
+def test_a_run_waits_ever_longer_for_a_model_that_is_away(tries, least_s, most_s):
+    wait = ModelWait(turn=1, tries=tries, most_s=DAY_S)
+    away = ModelError("it cannot be reached", retryable=True)
+    waits = [next_model_wait(wait, away, jitter) for jitter in (0.0, 1.0)]
+    assert waits == [least_s, most_s]
+
+
+@pytest.mark.parametrize(
+    ("asked_s", "least_s", "most_s"),
+    [
+        (1.0, 2.5, 5.0),  # less than would be waited anyway
+        (60.0, 60.0, 90.0),  # those who were refused together are spread
+        (3600.0, 3600.0, 3750.0),
+        (DAY_S, DAY_S, DAY_S),  # all that may be waited
+    ],
+)
+def test_no_wait_is_shorter_than_the_provider_has_asked_for(asked_s, least_s, most_s):
+    wait = ModelWait(turn=1, most_s=DAY_S)
+    busy = ModelError("slow down", status=429, retryable=True, retry_after_s=asked_s)
+    waits = [next_model_wait(wait, busy, jitter) for jitter in (0.0, 1.0)]
+    assert waits == [least_s, most_s]
+
+
+@pytest.mark.parametrize(
+    ("error", "waited_s"),
+    [
+        (ModelError("no such key", status=401), 0.0),
+        (ModelError("it wrote no call", retryable=True, answered=True), 0.0),
+        (ModelError("away", retryable=True), DAY_S),
+        (ModelError("away", retryable=True, retry_after_s=DAY_S + 1), 0.0),
+        (ModelError("away", retryable=True, retry_after_s=math.inf), 0.0),
+        (ModelError("away", retryable=True, retry_after_s=math.nan), 0.0),
+    ],
+)
+def test_a_run_does_not_wait_where_that_does_not_help(error, waited_s):
+    wait = ModelWait(turn=1, tries=3, waited_s=waited_s, most_s=DAY_S)
+    assert next_model_wait(wait, error, 0.5) is None
+
+
+def test_the_last_try_comes_at_the_end_of_the_wait():
+    wait = ModelWait(turn=1, tries=300, waited_s=DAY_S - 20.0, most_s=DAY_S)
+    assert next_model_wait(wait, ModelError("away", retryable=True), 0.5) == 20.0
+    assert wait.at_turn(1) is wait
+    # the model has answered since
+    assert wait.at_turn(2) == ModelWait(turn=2, most_s=DAY_S)

@@ -20,7 +20,7 @@ import handrail as hr
 from handrail.cli import main
 from handrail.futures import result_now
 from handrail.stores.sqlite import SqliteStore
-from handrail.testing import ScriptedServer, call
+from handrail.testing import Fault, ScriptedServer, call
 from tests.support.effort import examples, long_only
 
 pytest.importorskip("psycopg", reason="no psycopg: install handrail[postgres]")
@@ -132,6 +132,33 @@ def test_a_worker_keeps_its_store_by_the_settings(folder, model):
         process.send_signal(signal.SIGTERM)
         assert process.wait(SOON_S) == 0
     assert "run r, segment 1, attempt 1, queue default: done" in logged(folder)
+
+
+def test_a_run_that_waits_for_its_model_outlives_the_worker_that_asked(folder):
+    (folder / "gate").touch()
+    with ScriptedServer([call("hold"), "Done."]) as server:
+        # it answers once, and is away then
+        server.faults = [None]
+        server.outage = Fault(503, '{"error": {"message": "overloaded"}}')
+        handrail(folder, "runs", "submit", "Go.", "--run-id", "r")
+        with worker(folder, server.model, "--health", "0") as process:
+            wait_until(lambda: "put back for" in logged(folder), process)
+            address = logged(folder).partition("health is answered on ")[2].split()[0]
+            assert urllib.request.urlopen(f"{address}/readyz", timeout=10).status == 200
+            process.kill()
+            process.wait()
+        why = "its model is away (tried once): scripted at http://127.0.0.1:"
+        assert f" s ({why}" in logged(folder)
+        assert f" UTC: {why}" in handrail(folder, "runs", "show", "r").stdout
+        assert "queued in default (not" in handrail(folder, "runs", "list").stdout
+        waited = handrail(folder, "runs", "wait", "r", "--within", "0.1")
+        assert (waited.returncode, why in waited.stderr) == (2, True)
+        asked = len(server.requests)
+        server.outage = None
+        with worker(folder, server.model):
+            waited = handrail(folder, "runs", "wait", "r", "--within", "50")
+    assert (waited.stdout, len(server.requests) - asked) == ("Done.\n", 1)
+    assert "run r, segment 2, attempt 1, queue default: done" in logged(folder)
 
 
 @long_only

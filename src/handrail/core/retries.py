@@ -1,4 +1,5 @@
-"""Whether a failed attempt is tried again, decided by what failed and what the call does.
+"""Whether a failed attempt is tried again, decided by what failed and what the call does; and for how long a run waits
+for its model.
 
 A failure is one of four: transient and without effect, transient and perhaps with an effect, permanent, or worded by
 its author. Reads are tried again after a transient one; writes only when it certainly had no effect, or when the far
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
-from math import isfinite
+from math import ceil, isfinite
 from time import time
 from typing import Any
 
@@ -31,6 +32,7 @@ from handrail.errors import (
     TooLarge,
     ToolError,
 )
+from handrail.records import ModelWait
 
 
 class Backoff(Struct, frozen=True):
@@ -48,6 +50,48 @@ class Backoff(Struct, frozen=True):
         # beyond any ceiling; unbounded, the float overflows near 1,024
         doublings = min(attempt - 2, 32)
         return float(min(self.first_s * 2**doublings, self.most_s) * jitter)
+
+
+MODEL_WAITS = Backoff(5.0, 300.0)
+"""How long a run waits at most before a model that is away is asked again: a minute's outage costs little, and one of
+hours a request in five minutes."""
+
+
+def next_model_wait(
+    wait: ModelWait, error: ModelError, jitter: float
+) -> float | None:
+    """Return how many seconds a run waits before its model is asked again; None where that helps nothing any more.
+
+    At least half of the doubling ceiling is waited, and what the provider asked for. The rest is spread by `jitter`
+    from [0, 1]: of the runs that a provider has refused together, not all come back together. The last try comes when
+    the run has waited `wait.most_s`.
+    """
+    left_s = wait.most_s - wait.waited_s
+    asked_s = error.retry_after_s or 0.0
+    # a wait that is no number is not waited for
+    if not error.retryable or error.answered or left_s <= 0 or not asked_s <= left_s:
+        return None
+    ceiling_s = MODEL_WAITS.before(wait.tries + 2, 1.0)
+    spread_s = min(max(asked_s, ceiling_s), MODEL_WAITS.most_s) / 2
+    return min(max(asked_s, ceiling_s / 2) + spread_s * jitter, left_s)
+
+
+def describe_tries(wait: ModelWait) -> str:
+    """Return how often a run has tried to ask its model for a turn, this time included, for people.
+
+    >>> describe_tries(ModelWait(3))
+    'tried once'
+    >>> describe_tries(ModelWait(3, tries=1, waited_s=4.0))
+    'tried 2 times over 1 min of waiting'
+    >>> describe_tries(ModelWait(3, tries=300, waited_s=86_400.0))
+    'tried 301 times over 24 h of waiting'
+    """
+    if not wait.tries:
+        return "tried once"
+    span = f"{ceil(wait.waited_s / 60)} min"
+    if wait.waited_s >= 2 * 3600:
+        span = f"{ceil(wait.waited_s / 3600)} h"
+    return f"tried {wait.tries + 1} times over {span} of waiting"
 
 
 class Diagnosis(Struct, frozen=True):

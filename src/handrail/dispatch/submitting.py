@@ -25,6 +25,7 @@ from handrail.dispatch.choice import DEFAULT, open_dispatcher
 from handrail.engine.active_run import new_run_id
 from handrail.engine.engine import Engine, Pause, Verb
 from handrail.engine.resume import require_run
+from handrail.engine.scoped_store import qualify_name
 from handrail.errors import ConfigError, Json, RunNameTaken, RunUnderWay
 from handrail.history.run_history import read_history
 from handrail.messages import Message, Options, conversation_of
@@ -194,11 +195,21 @@ def await_end(engine: Engine, run_id: str, *, within_s: float | None) -> Verb[Ru
             return as_run(stored)
         left_s = look_s if until is None else until - monotonic()
         if left_s <= 0:
+            note = yield from _load_note(engine, qualify_name(engine.scope, run_id))
             raise RunUnderWay(
-                f"the run {run_id!r} has not ended within {within_s:g} s: it is {stored.record.status}"
+                f"the run {run_id!r} has not ended within {within_s:g} s: it is {stored.record.status}{note}"
             )
         yield Pause(min(look_s, left_s))
         look_s = min(look_s * 1.5, _LONGEST_LOOK_S)
+
+
+def _load_note(engine: Engine, name: str) -> Verb[str]:
+    """Return what a run waits for in the store, in brackets; empty where nothing is noted."""
+    store = engine.store_of_all
+    if not isinstance(store, SubmittedRunStore):
+        return ""
+    submission = (yield store.list_submitted([name])).get(name)
+    return f" ({submission.note})" if submission and submission.note else ""
 
 
 def _check_seconds(within_s: object) -> float:

@@ -24,6 +24,7 @@ from random import random
 from time import monotonic
 from typing import Any, Protocol
 
+from msgspec.structs import replace
 from typing_extensions import Unpack
 
 from handrail.dispatch.choice import DEFAULT
@@ -49,6 +50,7 @@ from handrail.ports import Model, SubmittedRunStore
 from handrail.records import (
     MOST_TAKEOVERS,
     JournalEntry,
+    ModelWait,
     RunRecord,
     StoredRun,
     SubmittedRun,
@@ -62,12 +64,19 @@ log = logging.getLogger("handrail.worker")
 SWEEP_S = 5.0
 """How often a worker looks for runs that must go on and have no segment."""
 
+SWEEP_PAUSE_S = 0.2
+"""How long it leaves the store to others between two parts of a look."""
+
 MOST_HAND_BACKS = 5
 """How often a segment is handed back because this worker lacks the tool of a call without a result. After that the call
 is answered with `UNKNOWN_TOOL`: the model may have invented the name."""
 
 MOST_SILENT_S = 30.0
 """How long the store may not have answered until the worker says that it is not ready."""
+
+AWAIT_MODEL_S = 24 * 3600.0
+"""How long a run waits for its model while that is away. Outages of providers last minutes to hours; a day covers a key
+that ran out of its daily quota, too."""
 
 CANCEL_LOOK_S = 0.5
 """How often a worker looks whether somebody has asked to end one of its runs."""
@@ -88,6 +97,7 @@ class Resumes(Protocol):
         *,
         anyway: bool = False,
         epoch: int | None = None,
+        model_wait: ModelWait | None = None,
         **options: Unpack[ResumeOptions],
     ) -> Run[Any]:
         """See `Runtime.resume`."""
@@ -105,6 +115,8 @@ class Resumes(Protocol):
 class Worker:
     """Carries out segments of submitted runs.
 
+    A run whose model is away waits in the store and takes no place here; see `core.retries.next_model_wait`.
+
     Args:
         runtime: Its tools, policy and store, without a scope: a worker serves every tenant of its store.
         dispatcher: Gives it segments; of the same store.
@@ -113,9 +125,12 @@ class Worker:
         inject: The values of injected parameters, by name.
         concurrency: How many segments it carries out at once.
         queues: The queues that it takes segments from, in turn; none means all.
+        await_model_s: How many seconds a run may wait for an answer of its model while that is away, before it fails;
+            0 lets it fail at once.
 
     Raises:
-        ConfigError: The runtime's store cannot hand runs to workers, or a queue has no name.
+        ConfigError: The runtime's store cannot hand runs to workers, a queue has no name, or `await_model_s` is no
+            number of seconds.
     """
 
     def __init__(
@@ -128,6 +143,7 @@ class Worker:
         inject: Mapping[str, Any] | None = None,
         concurrency: int = 8,
         queues: Sequence[str] = (),
+        await_model_s: float = AWAIT_MODEL_S,
     ) -> None:
         if not isinstance(runtime.store, SubmittedRunStore):
             raise ConfigError(
@@ -138,6 +154,10 @@ class Worker:
             raise ConfigError(f"queues is {queues!r}; it takes a list of names")
         for queue in queues:
             check_place(queue)
+        if not await_model_s >= 0:
+            raise ConfigError(
+                f"await_model_s is {await_model_s!r}; it takes a number of seconds"
+            )
         self._runtime = runtime
         self._store: SubmittedRunStore = runtime.store
         self._dispatcher = dispatcher
@@ -146,6 +166,7 @@ class Worker:
         self._inject = inject
         self._concurrency = concurrency
         self._queues = tuple(queues)
+        self._await_model_s = await_model_s
         self._under_way: dict[str, Segment] = {}
         self._answered_at = float("-inf")
         """When the store answered last, in monotonic seconds."""
@@ -167,7 +188,7 @@ class Worker:
     async def work(self) -> None:
         """Carry out segments until `stop`."""
         helpers = [
-            asyncio.ensure_future(self._repeat(self._sweep, SWEEP_S)),
+            asyncio.ensure_future(self._repeat(self._sweep_all, SWEEP_S)),
             asyncio.ensure_future(self._repeat(self._end_cancelled, CANCEL_LOOK_S)),
         ]
         self._is_working = True
@@ -273,6 +294,9 @@ class Worker:
                 scope=scope,
                 anyway=True,
                 epoch=record.epoch,
+                model_wait=replace(
+                    taken.submission.model_wait, most_s=self._await_model_s
+                ),
                 model=model,
                 principal=taken.submission.principal,
                 deps=self._deps,
@@ -308,16 +332,25 @@ class Worker:
                 await asyncio.wait([resuming])
 
     async def _postpone(self, segment: Segment, error: RunPostponed) -> str:
-        """Leave a run in the store until the lease that it waits for ends; its place in this worker becomes free."""
+        """Leave a run in the store until it can go on; its place in this worker becomes free."""
         after = await wait_for(
             self._store.finish_segment(
-                segment.run_id, segment.number, wait_s=error.wait_s, why=str(error)
+                segment.run_id,
+                segment.number,
+                wait_s=error.wait_s,
+                why=str(error),
+                model_turn=error.model_turn,
             )
         )
-        if after is not None and after.status == "running":
+        self._answered_at = monotonic()
+        if after is None:
+            return "nothing to wait for: the run was deleted"
+        if after.status == "running":
             raise HandBack(
                 f"the run must wait, and that could not be recorded: {error}"
             )
+        if after.status != "queued" or after.cancel_requested:
+            return f"not put back: somebody has ended the run ({error})"
         return f"put back for {error.wait_s:.0f} s ({error})"
 
     async def _poison(self, record: RunRecord, segment: Segment) -> str:
@@ -374,11 +407,17 @@ class Worker:
             # not in step with other workers
             await asyncio.sleep(every_s * (0.75 + random() / 2))
 
-    async def _sweep(self) -> None:
+    async def _sweep_all(self) -> None:
+        """Let all runs go on that must: thousands may be due while a model is away."""
+        while await self._sweep():
+            await asyncio.sleep(SWEEP_PAUSE_S)
+
+    async def _sweep(self) -> int:
         count = await wait_for(self._store.sweep_submitted(DEFAULT))
         self._answered_at = monotonic()
         if count:
             log.info("runs that go on after a wait: %d", count)
+        return count
 
     async def _end_cancelled(self) -> None:
         names = list(self._under_way)

@@ -40,7 +40,7 @@ from handrail.messages import (
 )
 from handrail.ports import Approver, Observer, RunTrace, Selector, Tracer
 from handrail.process_identity import owner
-from handrail.records import ApprovalRequest, RunRecord, StoredRun
+from handrail.records import ApprovalRequest, ModelWait, RunRecord, StoredRun
 from handrail.tools.toolset import Toolset
 from handrail.workers.threads import wrap_error
 
@@ -153,6 +153,10 @@ class ActiveRun(Struct, eq=False):
     """Its journal, where the store keeps runs."""
     may_be_postponed: bool = False
     """Whether it ends its segment, as workers' runs do, in place of waiting long for an earlier process's lease."""
+    model_wait: ModelWait | None = None
+    """How it waits for a model that is away, if it ends its segment in place of failing."""
+    tried_turn: int = 0
+    """The turn for which it may ask its model, also if that is away."""
     goes_ahead: bool = False
     """Whether its model is asked again while the store still writes; nothing is done on the answer before that."""
     unsettled: list[Future[bool]] = field(default_factory=list)

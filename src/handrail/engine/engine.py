@@ -49,7 +49,7 @@ from handrail.core.loop_detection import detect_loops
 from handrail.core.policy import Policy
 from handrail.core.preview import PreviewBatch
 from handrail.core.redaction import KnownSecrets, Redactor, texts_in
-from handrail.core.retries import Backoff
+from handrail.core.retries import Backoff, describe_tries, next_model_wait
 from handrail.core.run_settings import Deadline, RunSettings
 from handrail.core.structured_output import find_way, track_output
 from handrail.core.trust import (
@@ -73,7 +73,7 @@ from handrail.engine.active_run import (
 )
 from handrail.engine.approvals import Approvals
 from handrail.engine.leases import Lease
-from handrail.engine.model_calls import ModelCaller, check_injected
+from handrail.engine.model_calls import AwayModels, ModelCaller, check_injected
 from handrail.engine.scoped_store import (
     ScopedStore,
     check_run_name,
@@ -90,6 +90,7 @@ from handrail.errors import (
     Fenced,
     Json,
     ModelError,
+    RunPostponed,
     RunUnderWay,
     SetupError,
     StoreUnavailable,
@@ -101,6 +102,7 @@ from handrail.journal.codec import (
     RunInput,
     budget_as_json,
     input_as_json,
+    model_key,
     toolset_digest,
 )
 from handrail.journal.cursor import JournalCursor
@@ -122,7 +124,7 @@ from handrail.ports import (
     TracedRun,
 )
 from handrail.process_identity import owner
-from handrail.records import AuditRecord, RunRecord, StoredRun
+from handrail.records import AuditRecord, ModelWait, RunRecord, StoredRun
 from handrail.runs import Run
 from handrail.sandboxes import levels
 from handrail.schemas import hints
@@ -296,6 +298,7 @@ class Engine:
         limits = SharedLimits(opened, now) if isinstance(opened, LimitStore) else None
         self.services = SharedResources(_resolve_notifier(notify), limits)
         self._models: dict[str, Model] = {}
+        self._away = AwayModels(now)
         self._selector = selector
         self._showing = ToolVisibility(self.tools, self.policy, selector)
         self._deployment = Deployment(self)
@@ -333,7 +336,7 @@ class Engine:
             self.policy = policy
             self.settings = replace(self.settings, policy=policy)
             self._showing = ToolVisibility(self.tools, policy, self._selector)
-        self.asker = ModelCaller(self._showing, self.store, self.now)
+        self.asker = ModelCaller(self._showing, self.store, self.now, self._away)
         self.approvals = Approvals(
             self.store,
             policy,
@@ -987,9 +990,10 @@ class Engine:
                 )
                 if answer is None:
                     try:
+                        self.asker.check_away(active, model, step.number)
                         answer = yield AskTurn(self, active, model, step)
                     except ModelError as error:
-                        return ending_by(error, active)
+                        return (yield from self._end_unanswered(active, error, step))
                     if recording is not None:
                         name = "" if recording.names_model else self.name_model(model)
                         recording.note_answer(step.number, answer, model=name)
@@ -999,6 +1003,42 @@ class Engine:
                     active, step.turn, step.number, tools
                 )
                 yield from self.perform_turn(active, answer, step.number)
+
+    def _end_unanswered(
+        self, active: ActiveRun, error: ModelError, asked: AskModel
+    ) -> Verb[Ending]:
+        """Return the ending of a run whose model could not be asked.
+
+        Raises:
+            RunPostponed: It waits for the model instead. What was done so far is recorded.
+        """
+        ending = ending_by(error, active)
+        if active.model_wait is None or ending.status != "failed":
+            return ending
+        assert active.recording is not None
+        if (yield from self.confirm_entry(active, active.recording)):
+            return cancelled(active)
+        wait = active.model_wait.at_turn(asked.number)
+        _postpone(wait, error, active)
+        if not wait.tries:
+            return ending
+        return replace(ending, reason=f"{ending.reason} ({describe_tries(wait)})")
+
+    def let_try(self, active: ActiveRun, stored: StoredRun, model: Model) -> None:
+        """Let a run that waits for its model try it, before anything is begun or recorded here.
+
+        Raises:
+            RunPostponed: Another run tries the model, or has just done so. The stored run is as it was.
+        """
+        wait = active.model_wait
+        # one that a dead worker has left as running must be taken over to be put back
+        if wait is None or not wait.tries or stored.record.status != "queued":
+            return
+        if not any(step.key == model_key(wait.turn) for step in stored.steps):
+            try:
+                self.asker.check_away(active, model, wait.turn)
+            except ModelError as error:
+                _postpone(wait, error, active)
 
     def _start_conversation(self, active: ActiveRun) -> Conversation:
         return conversation(
@@ -1268,6 +1308,14 @@ class Engine:
             ),
             report=report,
         )
+
+
+def _postpone(wait: ModelWait, error: ModelError, active: ActiveRun) -> None:
+    """Raise RunPostponed if a run waits longer for its model."""
+    wait_s = next_model_wait(wait, error, active.settings.jitter())
+    if wait_s is not None:
+        reason = f"its model is away ({describe_tries(wait)}): {error}"
+        raise RunPostponed(reason, wait_s, model_turn=wait.turn)
 
 
 def _list_said(said: str | Sequence[str]) -> list[str]:

@@ -7,12 +7,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, cast
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from handrail import logs
 from handrail.context import Injected
 from handrail.core.conversation import AskModel
 from handrail.core.history import Window, fold, to_fold
+from handrail.core.retries import MODEL_WAITS, Backoff
 from handrail.core.structured_output import OutputTracker
 from handrail.engine.active_run import (
     OUT_OF_TIME,
@@ -45,6 +47,93 @@ from handrail.tools.toolset import Toolset
 from handrail.workers.processes import locate_function
 from handrail.workers.threads import wrap_error
 
+RESTS = Backoff(2.0, 30.0)
+"""How long a model that is away is not asked by runs that can wait. The first rest is shorter than the first wait of a
+run (`core.retries.MODEL_WAITS`), and so on: a run that is alone with its model is not held back."""
+
+LONGEST_TRIAL_S = 60.0
+"""How long the others wait for the end of a trial, whose run may have been cancelled."""
+
+
+class _Away(Struct):
+    """A model that did not answer last.
+
+    Attributes:
+        at: When a trial ended or began last, on the clock of `AwayModels`.
+        asked_s: The wait that its provider has asked for, as far as it is heeded.
+        failures: How many trials have failed in a row.
+        is_tried: Whether a run tries it now.
+    """
+
+    at: float
+    status: str = ""
+    asked_s: float = 0.0
+    failures: int = 0
+    is_tried: bool = True
+
+
+class AwayModels:
+    """Which models of a process are away, as its runs have found out.
+
+    In an outage each run that waits would take a place in its worker for as long as its attempts last, and runs of
+    other models would wait behind it. So one run at a time tries a model that is away, and the others are told so. The
+    first answer to any run ends this.
+
+    Args:
+        now: Monotonic seconds.
+    """
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        # with the model, so that nothing else gets its id
+        self._away: dict[int, tuple[Model, _Away]] = {}
+
+    def check(self, model: Model, *, waits: bool) -> None:
+        """Let a run that can wait ask a model, unless it is away and not due.
+
+        Args:
+            waits: The run was told before that the model is away. Any other one asks after a single failure, too, which
+                may be that of one request.
+
+        Raises:
+            ModelError: The model is not to be asked now.
+        """
+        found = self._away.get(id(model))
+        if found is None:
+            return
+        away = found[1]
+        passed_s = self._now() - away.at
+        rest_s = max(RESTS.before(away.failures + 1, 1.0), away.asked_s)
+        if passed_s >= (LONGEST_TRIAL_S if away.is_tried else rest_s):
+            away.at = self._now()
+            away.is_tried = True
+        elif waits or away.failures > 1:
+            raise ModelError(
+                f"{model.name} was not asked, since it has not answered another run ({away.status})",
+                code="away",
+                retryable=True,
+            )
+
+    def note_answer(self, model: Model) -> None:
+        """Note that a model has answered."""
+        if self._away:
+            self._away.pop(id(model), None)
+
+    def note_failure(self, model: Model, error: ModelError) -> None:
+        """Note why a model has not answered. A refusal is an answer: its provider is not away."""
+        if not error.retryable or error.answered:
+            self.note_answer(model)
+            return
+        _, away = self._away.setdefault(id(model), (model, _Away(self._now())))
+        # runs that were under way with the trial count as one
+        if away.is_tried:
+            away.is_tried = False
+            away.at = self._now()
+            # not its text, which may quote what one tenant has asked
+            away.status = str(error.status or error.code)
+            away.asked_s = min(error.retry_after_s or 0.0, MODEL_WAITS.most_s)
+            away.failures += 1
+
 
 class ModelCaller:
     """Asks the models of one deployment.
@@ -53,14 +142,33 @@ class ModelCaller:
         showing: Which tools a model is shown.
         store: Where results are kept that no longer fit the conversation.
         now: Monotonic seconds.
+        away: Which models are away.
     """
 
     def __init__(
-        self, showing: ToolVisibility, store: Store, now: Callable[[], float]
+        self,
+        showing: ToolVisibility,
+        store: Store,
+        now: Callable[[], float],
+        away: AwayModels,
     ) -> None:
         self._showing = showing
         self._store = store
         self._now = now
+        self._away = away
+
+    def check_away(self, active: ActiveRun, model: Model, turn: int) -> None:
+        """Check that a run that can wait longer for its model may ask it now, once for each turn.
+
+        Raises:
+            ModelError: Another run tries the model, or has just done so.
+        """
+        if active.model_wait is None or active.tried_turn == turn:
+            return
+        wait = active.model_wait.at_turn(turn)
+        if wait.waited_s < wait.most_s:
+            self._away.check(model, waits=wait.tries > 0)
+        active.tried_turn = turn
 
     def shown_tools(self, active: ActiveRun) -> Toolset:
         """Return the tools that the model is told of in the next turn: those that the policy lets it use.
@@ -174,12 +282,17 @@ class ModelCaller:
         if active.observers:
             active.tell(ModelAsked(asked.number, len(asked.messages), len(tools)))
             listener = ListenerAdapter(active)
-        if active.wanted is None:
-            turn = await model.ask(request, listener)
-        else:
-            turn = await self._ask_for_form(
-                active, active.wanted, model, request, listener=listener, asked=asked
-            )
+        try:
+            if active.wanted is None:
+                turn = await model.ask(request, listener)
+            else:
+                turn = await self._ask_for_form(
+                    active, active.wanted, model, request, listener=listener, asked=asked
+                )
+        except ModelError as error:
+            self._away.note_failure(model, error)
+            raise
+        self._away.note_answer(model)
         if not isinstance(turn, Turn):
             raise ModelError(
                 f"the model {model.name} answered with a {type(turn).__name__}, which is no Turn"

@@ -56,7 +56,7 @@ from handrail.journal.rounds import next_turn, question_step
 from handrail.messages import Finish, Message, Options, Turn, conversation_of
 from handrail.ports import Approver, Model, Observer, Selector
 from handrail.process_identity import owner
-from handrail.records import JournalStep, RunRecord, StoredRun
+from handrail.records import JournalStep, ModelWait, RunRecord, StoredRun
 from handrail.runs import Run
 from handrail.tools.tool import BaseTool
 from handrail.tools.toolset import Toolset
@@ -466,6 +466,7 @@ def resume(
     *,
     anyway: bool = False,
     epoch: int | None = None,
+    model_wait: ModelWait | None = None,
     output: Any = None,
     **options: Any,
 ) -> Verb[Run[Any]]:
@@ -485,6 +486,8 @@ def resume(
         check_left(stored.record)
     active, asked, model = open_stored_run(engine, stored, output=output, **options)
     active.may_be_postponed = epoch is not None
+    active.model_wait = model_wait
+    engine.let_try(active, stored, model)
     engine.open_conversation(active, asked.messages, asked.output, model)
     record = take_over(engine, active, stored, new_output=output is not None)
     if record is not None and epoch is not None:

@@ -107,6 +107,7 @@ class SealedStore:
     def __init__(self, store: Any, secrets: KnownSecrets) -> None:
         self._store = store
         self.wrapped = store
+        self._secrets = secrets
         self._seals = Seals(secrets)
         # As attributes: protocol checks look at the attributes of a store.
         for name in dir(store):
@@ -121,6 +122,8 @@ class SealedStore:
             "list_runs",
             "submit_run",
             "take_segment",
+            "finish_segment",
+            "note_segment",
         ):
             if hasattr(store, name):
                 setattr(self, name, getattr(self, f"_{name}"))
@@ -178,6 +181,22 @@ class SealedStore:
                 taken and replace(taken, stored=self._open_stored(taken.stored))
             ),
         )
+
+    def _finish_segment(
+        self, run_id: str, number: int, *, why: str = "", **how: Any
+    ) -> StoreAnswer[RunRecord | None]:
+        finished = self._store.finish_segment(
+            run_id, number, why=self._secrets.text(why), **how
+        )
+        return then(
+            finished,
+            lambda record: record and self._change_record(record, self._seals.open),
+        )
+
+    def _note_segment(self, run_id: str, note: str) -> StoreAnswer[None]:
+        # for people, who are not to read it either
+        hidden = self._secrets.text(note)
+        return self._store.note_segment(run_id, hidden)  # type: ignore[no-any-return]  # any store
 
     def _open_stored(self, stored: StoredRun) -> StoredRun:
         return replace(

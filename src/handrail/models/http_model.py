@@ -307,6 +307,7 @@ class HttpModel:
             code=error.code,
             retryable=error.retryable,
             retry_after_s=error.retry_after_s,
+            answered=error.answered,
         )
 
     def _asyncio_client(self) -> httpx2.AsyncClient:

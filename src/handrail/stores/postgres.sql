@@ -450,6 +450,10 @@ ALTER TABLE segments ADD COLUMN after_death bigint NOT NULL DEFAULT 0;
 ALTER FUNCTION commit_group_1(integer, text, jsonb) SET plan_cache_mode = force_generic_plan;
 DROP INDEX runs_ended;
 
+-- schema_15: How submitted runs wait for a model that is away: for which turn, how often it was asked, and how long they waited.
+ALTER TABLE submitted ADD COLUMN model_turn bigint NOT NULL DEFAULT 0, ADD COLUMN model_tries bigint NOT NULL DEFAULT 0,
+  ADD COLUMN model_waited_s double precision NOT NULL DEFAULT 0;
+
 -- commit_group: A group in one message, written and committed only if everything is as expected; see `commit_group_1`.
 SELECT clock, is_chained, has_pending, seq FROM commit_group_1(%s::integer, %s::text, %s::jsonb)
 

@@ -139,6 +139,11 @@ ALTER TABLE segments ADD COLUMN after_death INTEGER NOT NULL DEFAULT 0;
 -- schema_13: Old runs are found by when they began; the index by their last step is dropped, since each entry updated it.
 DROP INDEX runs_ended;
 
+-- schema_14: How submitted runs wait for a model that is away: for which turn, how often it was asked, and how long they waited.
+ALTER TABLE submitted ADD COLUMN model_turn INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE submitted ADD COLUMN model_tries INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE submitted ADD COLUMN model_waited_s REAL NOT NULL DEFAULT 0;
+
 -- migrated: The tables have reached a version.
 INSERT INTO schema_version(version, at) VALUES (?1, (julianday('now') - 2440587.5) * 86400.0)
 

@@ -9,7 +9,8 @@ Rule 2: whoever may enqueue a segment holds the run's row first. So an answer th
 Rule 3: a segment goes to the kind of dispatcher that the run was submitted with, whichever process enqueues it. If that
         kind is not installed there, the next sweep of a worker enqueues it: no person's decision fails for that.
 Rule 4: a run that must wait for a lease has no segment meanwhile, so no worker can die in it. A sweep enqueues the
-        same segment afterwards: earlier deaths in it still count.
+        same segment afterwards: earlier deaths in it still count. So with a run whose model is away, but for the next
+        segment: the worker has come that far.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from msgspec.structs import replace
 from handrail import plugins
 from handrail.errors import ConfigError, RunNameTaken
 from handrail.records import (
+    ModelWait,
     RunRecord,
     StoredRun,
     Submission,
@@ -119,7 +121,13 @@ class SubmittedRuns(SharedLimitRows):
         return self._submit(take)
 
     def finish_segment(
-        self, run_id: str, number: int, *, wait_s: float = 0.0, why: str = ""
+        self,
+        run_id: str,
+        number: int,
+        *,
+        wait_s: float = 0.0,
+        why: str = "",
+        model_turn: int = 0,
     ) -> Future[RunRecord | None]:
         """See `ports.SubmittedRunStore.finish_segment`."""
         run_id = encode_name(run_id)
@@ -137,14 +145,12 @@ class SubmittedRuns(SharedLimitRows):
                     self._go_on(database, run_id, now)
                 else:
                     _set_wake_up(database, run_id)
-            elif stored.record.status == "queued" and wait_s:
-                note = f"not before {describe_time(now + wait_s)}: {why}"
-                # not before either, as one whose segment was lost
-                wake_at = now + wait_s
-                given = (wake_at, wake_at - STALE_S, encode_json(note), run_id)
-                database.run(_SQL["postpone"], given)
             elif stored.record.status == "queued":
-                self._enqueue_next(database, run_id, now)
+                # whoever has asked for its end does not wait for it
+                if wait_s and not stored.record.cancel_requested:
+                    _postpone(database, run_id, now, wait_s, why, model_turn)
+                else:
+                    self._enqueue_next(database, run_id, now)
             return stored.record
 
         return self._submit(finish)
@@ -209,7 +215,7 @@ class SubmittedRuns(SharedLimitRows):
     def _wake_up(
         self, database: Database, row: Sequence[Any], now: float, dispatcher: str
     ) -> bool:
-        """Let a run go on whose question has expired, or whose wait for a lease is over."""
+        """Let a run go on whose question has expired, or whose wait for a lease or a model is over."""
         run_id, *_, status, _, _ = row
         if status == "waiting":
             return self._wake(database, run_id, now)
@@ -270,6 +276,26 @@ class SubmittedRuns(SharedLimitRows):
             return False
 
 
+def _postpone(
+    database: Database,
+    run_id: str,
+    now: float,
+    wait_s: float,
+    why: str,
+    model_turn: int,
+) -> None:
+    """Let a run wait for a lease, or for a model that is away. Its row is held."""
+    wake_at = now + wait_s
+    note = encode_json(f"not before {describe_time(wake_at)}: {why}")
+    # before that it is not taken for a run whose segment was lost either
+    given = (wake_at, wake_at - STALE_S, note)
+    if model_turn:
+        counted = (model_turn, model_turn, wait_s, model_turn)
+        database.run(_SQL["await_model"], (*given, *counted, run_id))
+    else:
+        database.run(_SQL["postpone"], (*given, run_id))
+
+
 def _set_wake_up(database: Database, run_id: str) -> None:
     """Let a waiting run go on once its question has expired, or that of a run which its calls have started."""
     # the names of those begin with that of the run and a dot, which a slash follows in order
@@ -290,7 +316,7 @@ def _names_of_outer_runs(run_id: str) -> Iterator[str]:
 
 
 def _submission(row: Sequence[Any]) -> Submission:
-    _, dispatcher, queue, priority, principal, tools, segment, deaths, note = row
+    _, dispatcher, queue, priority, principal, tools, segment, deaths, note, *wait = row
     return Submission(
         dispatcher=dispatcher,
         queue=decode_name(queue),
@@ -300,4 +326,5 @@ def _submission(row: Sequence[Any]) -> Submission:
         segment=segment,
         deaths=deaths,
         note=json.loads(note),
+        model_wait=ModelWait(*wait),
     )

@@ -7,7 +7,8 @@ INSERT INTO submitted(run_id, dispatcher, queue, priority, principal, tools, seg
 VALUES (?, ?, ?, ?, ?, ?, 1, 0, 0, NULL, '""', ?)
 
 -- placed: How runs are carried out.
-SELECT s.run_id, s.dispatcher, s.queue, s.priority, s.principal, s.tools, s.segment, s.deaths, s.note FROM (VALUES (?)) AS n
+SELECT s.run_id, s.dispatcher, s.queue, s.priority, s.principal, s.tools, s.segment, s.deaths, s.note,
+  s.model_turn, s.model_tries, s.model_waited_s FROM (VALUES (?)) AS n
 JOIN submitted AS s ON s.run_id = n.column1
 
 -- lock: Hold a submitted run until the commit, if it is one; whether somebody has answered since it was last looked at.
@@ -25,6 +26,13 @@ RETURNING run_id, segment, dispatcher, queue, priority
 
 -- postpone: Let a later sweep enqueue the same segment again, and note for people what the run waits for.
 UPDATE submitted SET wake_at = ?, swept = ?, note = ? WHERE run_id = ? RETURNING run_id
+
+-- await_model: Let a later sweep enqueue the next segment, which asks the model of a turn again; and count how often it was
+-- asked for that turn. The worker lives, so no earlier death in the run counts.
+UPDATE submitted SET wake_at = ?, swept = ?, note = ?, segment = segment + 1, deaths = 0, woken = 0,
+  model_tries = CASE WHEN model_turn = ? THEN model_tries ELSE 0 END + 1,
+  model_waited_s = CASE WHEN model_turn = ? THEN model_waited_s ELSE 0 END + ?, model_turn = ?
+WHERE run_id = ? RETURNING run_id
 
 -- move: The run's segments go to another kind of dispatcher.
 UPDATE submitted SET dispatcher = ? WHERE run_id = ? RETURNING run_id
@@ -50,7 +58,7 @@ UPDATE submitted SET wake_at = ?, note = '""' WHERE run_id = ? RETURNING run_id
 -- forget: The run is over.
 DELETE FROM submitted WHERE run_id = ? RETURNING run_id
 
--- expired: Runs with a question that has expired, or whose wait for a lease is over, the longest first.
+-- expired: Runs with a question that has expired, or whose wait for a lease or a model is over, the longest first.
 SELECT s.run_id, s.segment, s.queue, s.priority, r.status, s.woken, 0
 FROM submitted AS s LEFT JOIN runs AS r ON r.run_id = s.run_id WHERE s.wake_at < ? ORDER BY s.wake_at LIMIT ?
 

@@ -151,6 +151,7 @@ class ScriptedServer(Serving):
 
     Attributes:
         requests: The bodies that it received, in order.
+        outage: What every request gets while it is set, after the faults: a provider that is away.
         base_url: For any client of this wire.
         model: For `Runtime.run(model=...)`.
     """
@@ -168,6 +169,7 @@ class ScriptedServer(Serving):
         self.cache = cache
         self.pause_s = pause_s
         self.faults = list(faults)
+        self.outage: Fault | None = None
         self.requests: list[dict[str, Json]] = []
         self.paths: list[str] = []
         model_dialect = dialect(wire)
@@ -199,7 +201,7 @@ class ScriptedServer(Serving):
             number = len(self.requests) - 1
             if number < len(self.faults):
                 return self.faults[number]
-            return None
+            return self.outage
 
 
 class _ModelHandler(Handler):

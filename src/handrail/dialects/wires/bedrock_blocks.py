@@ -188,6 +188,7 @@ def build_turn(
             f"the model wrote what its provider cannot read ({stop})",
             code=stop,
             retryable=True,
+            answered=True,
         )
     calls_on_wire: list[ToolCall] = []
     content: list[Block] = []

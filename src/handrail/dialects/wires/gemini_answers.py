@@ -165,6 +165,7 @@ class AnswerAssembler:
             f"the model wrote what its provider cannot read ({self._finish}): {self._why or 'no reason was given'}",
             code=self._finish,
             retryable=True,
+            answered=True,
         )
 
     def _take_candidate(

@@ -25,7 +25,7 @@ from handrail.cli.options import Setup
 from handrail.cli.store_access import RUNS, mask_password, open_store
 from handrail.dispatch.choice import open_dispatcher
 from handrail.dispatch.health import HealthServer
-from handrail.dispatch.worker import Worker, log
+from handrail.dispatch.worker import AWAIT_MODEL_S, Worker, log
 from handrail.errors import ConfigError
 from handrail.serving import listening
 from handrail.stores.retention import Deleted, Retention, keep_regularly, retention_from
@@ -71,6 +71,15 @@ group."""
     help="How long runs may go on after SIGTERM, before they are handed over.",
 )
 @click.option(
+    "--await-model",
+    "await_model_s",
+    metavar="SECONDS",
+    type=options.Seconds(min=0),
+    default=AWAIT_MODEL_S,
+    show_default="86400, a day",
+    help="How long a run may wait for its model while the provider is away, before it fails; 0 fails it at once.",
+)
+@click.option(
     "--schedule",
     "schedule_file",
     metavar="FILE",
@@ -86,13 +95,15 @@ def command(
     queues: Sequence[str],
     health: str,
     grace_s: float,
+    await_model_s: float,
     schedule_file: Path | None,
 ) -> int:
     """Carry out the runs that were submitted to a store, with any number of workers like this one.
 
     Runs come from `Runtime.submit`, `handrail runs submit` and schedules. A run that waits for a person is left until
-    somebody answers, in whatever process; a run whose worker died goes on in another one. SIGTERM takes no more runs
-    and ends when those under way have ended, or hands them over after --grace; a second one ends at once.
+    somebody answers, in whatever process; a run whose worker died goes on in another one; a run whose model is away
+    waits until it answers. SIGTERM takes no more runs and ends when those under way have ended, or hands them over
+    after --grace; a second one ends at once.
 
     \b
     Examples:
@@ -121,6 +132,7 @@ def command(
                 queues=queues,
                 address=address,
                 grace_s=grace_s,
+                await_model_s=await_model_s,
                 tables=tables,
                 kept=kept,
             )
@@ -137,6 +149,7 @@ async def _work(
     queues: Sequence[str],
     address: tuple[str, int] | None,
     grace_s: float,
+    await_model_s: float,
     tables: Any,
     kept: Retention,
 ) -> int:
@@ -151,6 +164,7 @@ async def _work(
             inject=setup.inject,
             concurrency=concurrency,
             queues=queues,
+            await_model_s=await_model_s,
         )
         health = HealthServer(worker.why_not_ready)
         beside: list[asyncio.Task[None]] = []
