@@ -175,3 +175,15 @@ def test_a_future_of_a_store_is_few_objects_for_the_garbage_collector():
         return (len(gc.get_objects()) - before) / len(kept)
 
     assert count(StoreFuture) < 4 < count(Future)
+
+
+def test_an_answer_that_came_before_anybody_waited_for_it_can_still_be_kept():
+    answered, refused = StoreFuture(), StoreFuture()
+    answered.set_result(5)
+    refused.set_exception(OSError("gone"))
+    assert answered.start()
+    assert refused.start()
+    assert answered.result() == 5
+    cancelled = StoreFuture()
+    cancelled.cancel()
+    assert not cancelled.start()

@@ -96,7 +96,7 @@ class StoreFuture(Future[T]):
         with self._condition:
             if self._state == "PENDING":
                 self._state = "RUNNING"
-            if self._state == "RUNNING":
+            if self._state in ("RUNNING", "FINISHED"):  # another thread is quick
                 return True
         return self.set_running_or_notify_cancel()
 

@@ -14,7 +14,15 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 import handrail as hr
-from handrail.audit.chain import FIRST, canonical_json, digest, replacement, verify
+from handrail.audit.chain import (
+    FIRST,
+    GROUP,
+    canonical_json,
+    count_in,
+    digest,
+    replacement,
+    verify,
+)
 from handrail.audit.observer import AuditObserver
 from handrail.audit.trail import MOST_TEXT_CHARS, AuditBuilder
 from handrail.core.admission import Admitted
@@ -744,3 +752,10 @@ def test_plain_arguments_are_recorded_the_quick_way_as_the_careful_way_does(argu
     assert quick.body["arguments"] == shown
     digest = hashlib.sha256(canonical(shown).encode("utf-8", "surrogatepass"))
     assert quick.body["arguments_sha256"] == digest.hexdigest()
+
+
+def test_a_row_takes_as_many_numbers_as_it_holds_records_whatever_their_text():
+    records = [["ToolStarted", {"text": "\ud800"}], ["ToolEnded", {}]]
+    assert count_in(GROUP, canonical_json({"records": records})) == 2
+    assert count_in(GROUP, "{") == 1
+    assert count_in("ToolEnded", "{}") == 1

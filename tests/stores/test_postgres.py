@@ -306,9 +306,18 @@ class Cut:
         if statement != self._statement:
             return self._db.execute(statement, *rest, **named)
         if self._after:
-            self._db.execute(statement, *rest, **named)
+            self._carry_out(statement, *rest, **named)
         self._db.close()
         raise psycopg.OperationalError("the connection is lost")
+
+    def _carry_out(self, statement, *given, **named):
+        run = self._db.call_server if statement == WHOLE_GROUP else self._db.execute
+        run(statement, *given, **named)
+
+    def call_server(self, statement, given):
+        if statement != self._statement:
+            return self._db.call_server(statement, given)
+        return self.execute(statement, given)
 
     def __getattr__(self, name):
         return getattr(self._db, name)
@@ -321,7 +330,7 @@ class Stuck(Cut):
         if statement != self._statement:
             return self._db.execute(statement, *rest, **named)
         if self._after:
-            self._db.execute(statement, *rest, **named)
+            self._carry_out(statement, *rest, **named)
         raise psycopg.OperationalError("cannot exit pipeline mode while busy")
 
 
@@ -676,6 +685,24 @@ def test_the_usual_groups_of_a_run_go_in_one_message_each(dsn, ready):
     assert verify(store.log().result(10)) == (4, None)
 
 
+def test_a_group_is_prepared_again_where_the_server_has_forgotten_it(ready):
+    store, sent = ready
+    claimed(store, key="first")
+    store.use_connection(lambda base: base._db.execute("DEALLOCATE ALL"))
+    assert claimed(store, key="second").state is ClaimState.FRESH
+    assert len(sent) == 2
+
+
+def test_names_beyond_ascii_are_kept_whatever_the_clients_encoding(dsn, monkeypatch):
+    monkeypatch.setenv("PGCLIENTENCODING", "LATIN1")
+    with PostgresStore(dsn) as store:
+        emptied(dsn)
+        claimed(store, key="before")
+        claimed(store, key="退款")
+    monkeypatch.delenv("PGCLIENTENCODING")
+    assert changed(dsn, "SELECT 1 FROM handrail.effects WHERE key = '退款'") == 1
+
+
 @pytest.mark.parametrize(
     ("change", "state"),
     [
@@ -949,6 +976,23 @@ def test_a_writer_whose_records_were_chained_under_the_old_key_goes_on_under_the
     added(store, 2)  # pending
     other.rollback()
     assert verify(store.log().result(10), keys=[key]) == (5, None)
+
+
+@pytest.mark.parametrize("has_pended", [False, True])
+def test_a_key_that_another_process_has_replaced_is_noticed_while_the_end_is_taken(
+    dsn, taken_log, has_pended
+):
+    store, other = taken_log
+    if has_pended:
+        added(store, 1)
+    other.rollback()
+    with PostgresStore(dsn) as second:
+        second.replace_audit_key(b"the new key of the log", by="anna").result(10)
+    other.execute("SELECT pg_advisory_xact_lock(%s, 1024)", (postgres._LOCK,))
+    with pytest.raises(StoreUnavailable, match="audit log"):
+        added(store, 2)
+    other.rollback()
+    assert changed(dsn, "SELECT 1 FROM handrail.audit_pending") == 0
 
 
 def test_who_has_another_key_is_refused_also_while_the_end_is_taken(dsn, taken_log):

@@ -29,6 +29,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
+from msgspec.json import decode
 
 from handrail.errors import Json
 from handrail.records import AuditEntry, AuditRecord
@@ -97,9 +98,22 @@ def count_in(event: str, body: str) -> int:
     if event != GROUP:
         return 1
     try:
-        return len(_parts(event, json.loads(body))) or 1
+        return len(_parts(event, _load_body(body))) or 1
     except ValueError:
         return 1  # changed behind our back; its hash will say so
+
+
+def _load_body(body: str) -> Json:
+    """Return the value of a body, which is written as `canonical_json` writes it.
+
+    Raises:
+        ValueError: It is no JSON.
+    """
+    try:
+        value: Json = decode(body)
+    except ValueError:  # such as a lone surrogate, which msgspec refuses
+        value = json.loads(body)
+    return value
 
 
 def split_group(row: AuditRecord) -> Sequence[AuditRecord]:

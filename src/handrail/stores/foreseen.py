@@ -75,7 +75,7 @@ class GroupAnswer(Struct, frozen=True):
     Attributes:
         clock: The server's time before it did anything.
         is_chained: Records were put behind the end of the log; else they are pending. None where there were none.
-        has_pending: There were pending records before.
+        has_pending: There were pending records before. None where the log ended with a record of another process.
         seq: The number of the last record in the chain, before.
     """
 
@@ -145,7 +145,7 @@ class ForeseenGroup:
     """The transaction of a group on what is expected; see `database.Transaction`.
 
     Args:
-        send: Carries the parts of the group to the server, as `commit_group_1` takes them, and returns its answer;
+        send: Carries the parts of the group to the server, as `commit_group_2` takes them, and returns its answer;
             None where it was committed and the answer was lost. Raises `RetryGroup` where it was not committed.
     """
 
@@ -283,7 +283,7 @@ class ForeseenGroup:
             self._answered(answer)
 
     def _parts(self) -> Sequence[Any]:
-        """Return what `commit_group_1` takes behind the writer and its count."""
+        """Return what `commit_group_2` takes behind the writer and its count."""
         new, old, results = self._writes
         new_rows = sorted(map(row_values, new))
         claimed = {values[:2] for values in new_rows}

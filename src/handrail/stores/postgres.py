@@ -20,6 +20,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
+from itertools import count
 from secrets import token_hex
 from typing import Any
 
@@ -45,6 +46,8 @@ try:
     import psycopg
     from psycopg import errors
     from psycopg.conninfo import conninfo_to_dict, make_conninfo
+    from psycopg.pq import ExecStatus, TransactionStatus
+    from psycopg.pq.abc import PGresult
 except ImportError as missing:
     raise ConfigError(
         f"a store in Postgres needs psycopg; install it: {describe_install('postgres')}"
@@ -69,6 +72,8 @@ MAX_WAITS = 3
 """How often a group or a job waits for a lock, 3.5 s each time, before it is refused: as long as SQLite's in all."""
 _QUICKER = (errors.DeadlockDetected, errors.SerializationFailure)
 """What the server says when another process was quicker: nothing was committed."""
+_REFUSED_GROUP = (*_QUICKER, errors.LockNotAvailable, errors.UniqueViolation)
+"""What the server says of a group that it has not committed, and that is decided again."""
 
 _LOCK = 0x68616E64  # "hand": its holder is making the tables
 
@@ -225,17 +230,28 @@ class PostgresConnection:
     def _commit_whole_group(self, parts: Sequence[Any]) -> GroupAnswer | None:
         """Have the server commit a group, if everything is as expected; return None if its answer was lost."""
         self._number += 1
-        given = encode((self._writer, self._number, *parts)).decode()
+        given = encode((self._writer, self._number, *parts))
+        lock = b"%d" % _LOCK
+        owner = self._owner.encode()
         try:
             with self._translate_errors():
-                [answer] = self._db.execute(
-                    _SQL["commit_group"], (_LOCK, self._owner, given), prepare=True
-                )
+                try:
+                    clock, is_chained, has_pending, seq = self._db.call_server(
+                        _SQL["commit_group"], (lock, owner, given)
+                    )
+                except errors.UniqueViolation as error:
+                    raise RetryGroup from error  # a row that was not expected
         except RetryGroup as error:
             self._raise_unless_committed(error)
             return None
-        self._recollection.note_clock(answer[0])
-        return GroupAnswer(*answer)
+        answer = GroupAnswer(
+            float(clock or 0),
+            None if is_chained is None else is_chained == b"t",
+            None if has_pending is None else has_pending == b"t",
+            None if seq is None else int(seq),
+        )
+        self._recollection.note_clock(answer.clock)
+        return answer
 
     def _raise_unless_committed(self, error: RetryGroup) -> None:
         """Find out on a new connection whether the last group was committed, whose answer was lost.
@@ -246,7 +262,7 @@ class PostgresConnection:
             RetryGroup: It was not committed.
             StoreUnavailable: The server does not say.
         """
-        if isinstance(error.__cause__, (*_QUICKER, errors.LockNotAvailable)):
+        if isinstance(error.__cause__, _REFUSED_GROUP):
             raise error  # the server refused it; nothing is unknown
         self._delayed.clear()  # what was not sent any more is not sent with the question
         number = self._number
@@ -268,7 +284,8 @@ class PostgresConnection:
         """See `database.Connection.rollback`."""
         self._delayed.clear()
         try:
-            if not self._db.closed:
+            # psycopg prepares all of its statements again behind a ROLLBACK
+            if self._db.pgconn.transaction_status != TransactionStatus.IDLE:
                 self._db.execute("ROLLBACK")
         except psycopg.Error:
             self._db.close()  # the next transaction begins on another connection
@@ -396,9 +413,9 @@ class PostgresConnection:
 
     # ------------------------------------------------------------------ connecting
 
-    def _connect(self) -> psycopg.Connection[tuple[Any, ...]]:
+    def _connect(self) -> _ServerConnection:
         try:
-            db = psycopg.connect(self.conninfo, autocommit=True)
+            db = _ServerConnection.connect(self.conninfo, autocommit=True)
         except psycopg.Error as error:
             raise StoreUnavailable(
                 f"no connection to {self.place}: {_first_line(error)}"
@@ -495,6 +512,55 @@ class PostgresConnection:
             with suppress(psycopg.Error):  # then it is only waited for
                 self._db.execute(_SQL["end_frozen"], (FROZEN_S,))
         return self._waits > 0
+
+
+class _ServerConnection(psycopg.Connection[tuple[Any, ...]]):
+    """A connection that calls a function of the server without a cursor: a third of the CPU of a small call."""
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self._names: dict[str, bytes] = {}
+
+    def call_server(
+        self, statement: str, given: Sequence[bytes]
+    ) -> list[bytes | None]:
+        """Run a statement that returns one row, prepared when it is first run; return the row as text.
+
+        Raises:
+            psycopg.Error: As `execute`.
+        """
+        try:
+            answer = self._call_prepared(statement, given)
+        except errors.InvalidSqlStatementName:  # psycopg drops all, behind a ROLLBACK
+            self._names.clear()
+            answer = self._call_prepared(statement, given)
+        return [answer.get_value(0, at) for at in range(answer.nfields)]
+
+    def _call_prepared(self, statement: str, given: Sequence[bytes]) -> PGresult:
+        name = self._names.get(statement)
+        if name is None:
+            name = b"handrail_%d" % len(self._names)
+            query = _with_numbers(statement).encode()
+            _raise_unless(self.pgconn.prepare(name, query), ExecStatus.COMMAND_OK)
+            self._names[statement] = name
+        answer = self.pgconn.exec_prepared(name, given)
+        _raise_unless(answer, ExecStatus.TUPLES_OK)
+        return answer
+
+
+def _raise_unless(answer: PGresult, wanted: ExecStatus) -> None:
+    if answer.status == wanted:
+        return
+    error = errors.error_from_result(answer)
+    if error.sqlstate is None:  # libpq itself says that the connection is lost
+        raise psycopg.OperationalError(str(error))
+    raise error
+
+
+def _with_numbers(statement: str) -> str:
+    """Return a statement with its markers as the server itself counts them: `$1`, `$2`."""
+    number = count(1)
+    return re.sub("%s", lambda _: f"${next(number)}", statement)
 
 
 def _is_loss(error: psycopg.Error) -> bool:
