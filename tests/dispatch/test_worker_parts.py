@@ -137,9 +137,7 @@ def test_another_schedule_of_the_same_name_is_told(tmp_path, caplog):
 
     async def submit(**fields):
         async with hr.Runtime(store=place) as runtime:
-            return await Scheduler(
-                runtime, entries(**fields), now=Clock()
-            ).submit_due()
+            return await Scheduler(runtime, entries(**fields), now=Clock()).submit_due()
 
     assert asyncio.run(submit()) == 1
     assert asyncio.run(submit()) == 0

@@ -259,7 +259,9 @@ def test_a_submitter_and_a_worker_need_nothing_but_the_store(folder, model):
 def test_the_benchmark_says_in_one_sentence_what_its_own_server_needs(monkeypatch):
     monkeypatch.setattr(workers, "find_spec", lambda name: None)
     with (
-        pytest.raises(SystemExit, match=r"needs psycopg and pytest: .* or name a store"),
+        pytest.raises(
+            SystemExit, match=r"needs psycopg and pytest: .* or name a store"
+        ),
         workers.server_of_our_own(),
     ):
         pass

@@ -49,7 +49,9 @@ def test_a_model_that_is_away_is_tried_ever_more_seldom(away, model, clock):
     fail_trials(away, model, clock, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0)
 
 
-@pytest.mark.parametrize(("asked_s", "rest_s"), [(1.0, 2.0), (60.0, 60.0), (1e6, 300.0)])
+@pytest.mark.parametrize(
+    ("asked_s", "rest_s"), [(1.0, 2.0), (60.0, 60.0), (1e6, 300.0)]
+)
 def test_no_run_tries_it_sooner_than_its_provider_has_asked_for(
     away, model, clock, asked_s, rest_s
 ):

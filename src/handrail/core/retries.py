@@ -57,9 +57,7 @@ MODEL_WAITS = Backoff(5.0, 300.0)
 hours a request in five minutes."""
 
 
-def next_model_wait(
-    wait: ModelWait, error: ModelError, jitter: float
-) -> float | None:
+def next_model_wait(wait: ModelWait, error: ModelError, jitter: float) -> float | None:
     """Return how many seconds a run waits before its model is asked again; None where that helps nothing any more.
 
     At least half of the doubling ceiling is waited, and what the provider asked for. The rest is spread by `jitter`

@@ -287,7 +287,12 @@ class ModelCaller:
                 turn = await model.ask(request, listener)
             else:
                 turn = await self._ask_for_form(
-                    active, active.wanted, model, request, listener=listener, asked=asked
+                    active,
+                    active.wanted,
+                    model,
+                    request,
+                    listener=listener,
+                    asked=asked,
                 )
         except ModelError as error:
             self._away.note_failure(model, error)

@@ -521,9 +521,7 @@ class _ServerConnection(psycopg.Connection[tuple[Any, ...]]):
         super().__init__(*given, **named)
         self._names: dict[str, bytes] = {}
 
-    def call_server(
-        self, statement: str, given: Sequence[bytes]
-    ) -> list[bytes | None]:
+    def call_server(self, statement: str, given: Sequence[bytes]) -> list[bytes | None]:
         """Run a statement that returns one row, prepared when it is first run; return the row as text.
 
         Raises:

@@ -262,7 +262,9 @@ def _check_other_file(source: str, target: str) -> None:
         return
     old, new = (path_from_url(place.partition(":")[2]) for place in (source, target))
     if old != new and old.exists() and new.exists() and old.samefile(new):
-        raise ConfigError(f"{new} is the file {old} under another name; name another one")
+        raise ConfigError(
+            f"{new} is the file {old} under another name; name another one"
+        )
 
 
 def _format_counts(numbers: Mapping[str, int]) -> str:
