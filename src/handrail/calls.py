@@ -131,7 +131,7 @@ class Page(Struct, frozen=True):
         return document
 
 
-class ToolResult(Struct, gc=False):
+class ToolResult(Struct):
     """The result of one call: a `value`, or a `failure` that the model can act on. Nobody changes it.
 
     Attributes:

@@ -98,6 +98,8 @@ class StoreFuture(Future[T]):
                 self._state = "RUNNING"
             if self._state in ("RUNNING", "FINISHED"):  # another thread is quick
                 return True
+            if self._state == "CANCELLED_AND_NOTIFIED":  # and was asked before
+                return False
         return self.set_running_or_notify_cancel()
 
     def add_done_callback(self, fn: Callable[[Future[T]], Any]) -> None:

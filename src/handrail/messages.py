@@ -47,7 +47,7 @@ class Usage(Struct, frozen=True):
         )
 
 
-class Turn(Struct, frozen=True, gc=False):
+class Turn(Struct, frozen=True):
     """One answer of a model.
 
     Attributes:
@@ -93,7 +93,7 @@ class SystemMessage(Struct, frozen=True):
     text: str
 
 
-class UserMessage(Struct, frozen=True, gc=False):
+class UserMessage(Struct, frozen=True):
     """What a person says.
 
     Attributes:
@@ -106,13 +106,13 @@ class UserMessage(Struct, frozen=True, gc=False):
     parts: Sequence[Mapping[str, Json] | Media] = ()
 
 
-class AssistantMessage(Struct, frozen=True, gc=False):
+class AssistantMessage(Struct, frozen=True):
     """An answer of the model: its text and its calls."""
 
     turn: Turn
 
 
-class ToolMessage(Struct, frozen=True, gc=False):
+class ToolMessage(Struct, frozen=True):
     """The result of one call, on its way to the model."""
 
     result: ToolResult

@@ -128,9 +128,9 @@ class RunStore(Protocol):
 
         Args:
             new: Take no run over: of several callers that begin a run of one name, exactly one succeeds.
-            unchanged: Take the run over only if its epoch is still that of `record`, and nobody has ended it since
-                but with an answer: of several callers that have loaded it in one epoch, exactly one succeeds. With
-                `steps`, those before them are not returned again.
+            unchanged: Take the run over only if its epoch is still that of `record`, and it has not been cancelled,
+                failed or poisoned since: of several callers that have loaded it in one epoch, exactly one succeeds.
+                With `steps`, those before them are not returned again.
             steps: Append these at the same moment: after a crash the run has all of them, or nothing was changed.
 
         Raises:
@@ -143,7 +143,7 @@ class RunStore(Protocol):
     def append_entry(self, entry: JournalEntry) -> StoreAnswer[bool]:
         """Append to a run, all or nothing; return whether somebody has asked to cancel it.
 
-        A run that is to wait, and that somebody has asked to cancel, is cancelled.
+        The status `waiting` is stored as `cancelled` if somebody has asked to cancel the run.
 
         A step that is there already stays as it is: an earlier owner recorded the same one. A store with
         `takes_texts = True` is also given steps whose body is JSON text; see `records.JournalStep.text`.
@@ -511,7 +511,7 @@ class Described(Struct, frozen=True):
     strict_parameters: dict[str, Json] | None = None
 
 
-class Request(Struct, frozen=True, gc=False):
+class Request(Struct, frozen=True):
     """A request to a model, in our own terms; `timeout_s` bounds the whole exchange."""
 
     messages: Sequence[Message]

@@ -137,7 +137,8 @@ class ModelWait(Struct, frozen=True):
 
     Attributes:
         turn: The turn for which the model has given no answer yet; 0 where it never was away.
-        tries: How many segments in a row were to ask it for this turn.
+        tries: How many times in a row the run was put back while it waited for this turn. In some of these segments
+            another run tried the model instead.
         waited_s: How long the run has waited in the store between them. No clock is read for this, so no clock that is
             set ends the wait.
         most_s: How long the run may wait for one turn; the worker knows it, the store does not.

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from handrail.calls import ToolCall
 from handrail.core import results
-from handrail.core.attempts import CallOutcome, make_outcome, start_attempt
+from handrail.core.attempts import CallOutcome, Times, make_outcome, start_attempt
 from handrail.core.batch import Batch
 from handrail.core.budgets import Budget, Spent
 from handrail.core.execution import execute, shape_at_length
@@ -99,13 +99,15 @@ def test_the_two_steps_of_a_plain_call_are_those_of_its_execution(
         )
 
     assert is_plain(call)
-    assert start_attempt(call, 1, began, run) == next(execute(call, run, began))
+    assert start_attempt(call, 1, began, run) == next(
+        execute(call, run, Times(began=began))
+    )
     quick = outcome()
     result = take_last_step(call, quick, run) or end_of_execution(
-        execute(call, run, began), quick
+        execute(call, run, Times(began=began)), quick
     )
     assert fields_of(result) == fields_of(
-        end_of_execution(execute(call, run, began), outcome())
+        end_of_execution(execute(call, run, Times(began=began)), outcome())
     )
 
 
@@ -217,9 +219,10 @@ TOOLS = [
     fails_at=st.integers(0, 12),
     failure=st.sampled_from([StoreUnavailable("full"), CallCancelled()]),
     late=st.booleans(),
+    takes_s=st.sampled_from([0.0, 3.0, 12.0]),
 )
 def test_a_plain_write_asks_for_what_its_execution_asks_for_and_ends_the_same(
-    data, tool, redacts, fails_at, failure, late
+    data, tool, redacts, fails_at, failure, late, takes_s
 ):
     answers = {}
 
@@ -249,8 +252,7 @@ def test_a_plain_write_asks_for_what_its_execution_asks_for_and_ends_the_same(
             effects.append(effect)
             if isinstance(effect, Wait):
                 world.clock.advance(effect.seconds)
-            if isinstance(effect, Invoke):
-                world.clock.advance(3.0)
+            world.clock.advance(takes_s)
             answer = answer_to(effect, len(effects) - 1)
             if isinstance(answer, Exception):
                 batch.throw(state, answer)

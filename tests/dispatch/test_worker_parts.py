@@ -144,7 +144,7 @@ def test_another_schedule_of_the_same_name_is_told(tmp_path, caplog):
     assert caplog.records == []
     assert asyncio.run(submit(question="Stop.")) == 0
     [record] = caplog.records
-    assert "report has not submitted the run report-20261123T1200Z" in record.message
+    assert "report did not submit the run report-20261123T1200Z" in record.message
     # another tenant's is another run
     assert asyncio.run(submit(question="Stop.", scope="acme")) == 1
 

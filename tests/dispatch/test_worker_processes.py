@@ -147,7 +147,7 @@ def test_a_run_that_waits_for_its_model_outlives_the_worker_that_asked(folder):
             assert urllib.request.urlopen(f"{address}/readyz", timeout=10).status == 200
             process.kill()
             process.wait()
-        why = "its model is away (tried once): scripted at http://127.0.0.1:"
+        why = "its model is away: scripted at http://127.0.0.1:"
         assert f" s ({why}" in logged(folder)
         assert f" UTC: {why}" in handrail(folder, "runs", "show", "r").stdout
         assert "queued in default (not" in handrail(folder, "runs", "list").stdout

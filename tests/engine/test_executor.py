@@ -32,7 +32,13 @@ from handrail.events import (
 )
 from handrail.futures import result_now
 from handrail.stores.memory import MemoryStore
-from handrail.testing import ManualClock, Overlap, ScriptedApprover, call
+from handrail.testing import (
+    ManualClock,
+    Overlap,
+    ScriptedApprover,
+    ScriptedModel,
+    call,
+)
 from handrail.workers.threads import ThreadPool
 from tests.support.drivers import BOUND_S, Gate, chat_message, until
 
@@ -1636,3 +1642,44 @@ def test_a_call_that_has_ended_is_let_go_of_without_a_collector(drive, tool, fai
             until(lambda held=held: held() is None, "it is still held")
     finally:
         gc.enable()
+
+
+class Leads:
+    """A result that leads back to its call, as a lazy one or an error that was caught does."""
+
+    def __init__(self, context):
+        self.context = context
+
+
+class Leave(Exception):
+    """An exception for the caller."""
+
+
+@pytest.mark.parametrize("effect", ["read", "write"])
+@pytest.mark.parametrize("way", ["run", "call", "calls"])
+def test_what_leads_back_to_its_run_is_collected_with_it(effect, way):
+    async def work(context: hr.Context[Held]) -> object:
+        """Work."""
+        if way == "calls":
+            raise Leave
+        return Leads(context)
+
+    async def use(deps):
+        runtime = hr.Runtime([hr.FunctionTool(work, effect=effect)])
+        if way == "run":
+            model = ScriptedModel([call("work"), "Done."])
+            assert (await runtime.run("Go.", model=model, deps=deps)).ok
+        elif way == "call":
+            assert (await runtime.call("work", {}, deps=deps)).ok
+        else:
+            with pytest.raises(Leave):
+                await runtime.calls(
+                    [hr.ToolCall("c", "work")], run="r", deps=deps, passes=(Leave,)
+                )
+
+    deps = Held()
+    held = weakref.ref(deps)
+    asyncio.run(use(deps))
+    del deps
+    gc.collect()
+    assert held() is None

@@ -204,9 +204,10 @@ class AuditObserver:
                 _Offer(self._run_id, self._offered, self._untaken)(answer)
             return
         self._answer = answer
-        self._offered = entries
+        # a list of its own: the other one is the store's
+        self._offered = list(entries)
         # Not a method of this object: the future, which this object refers to, would refer back to it.
-        answer.add_done_callback(_Offer(self._run_id, entries, self._untaken))
+        answer.add_done_callback(_Offer(self._run_id, self._offered, self._untaken))
 
 
 class _TurnRecords(Struct, frozen=True, eq=False, gc=False):

@@ -550,14 +550,22 @@ _OWN: Mapping[str, str] = {
     "result_bytes": "%s",
     "seconds": "%s",
 }
-"""The places in the record of an end that stands beside that of its admission, by name and in order."""
+"""The places in the record of an end whose admission has a record of its own, in the order of their names."""
 _USUAL: Mapping[str, str] = {
-    **_OWN,
     "arguments": "%s",
     "arguments_sha256": '"%s"',
+    "attempts": "%s",
+    "call": "%s",
+    "code": "%s",
     "key": "%s",
+    "labels": "%s",
+    "ok": "%s",
+    "replayed": "%s",
+    "result": '"%s"',
+    "result_bytes": "%s",
+    "seconds": "%s",
 }
-"""The places in the record of a usual end; what its kind has in common is filled in."""
+"""The places in the record of a usual end, in the order of their names; what its kind has in common is filled in."""
 
 
 class _Kind:
@@ -582,7 +590,7 @@ def _leave_places(texts: _Texts, places: Mapping[str, str]) -> str:
 
 
 def _is_usual(noted: NotedEnd) -> bool:
-    """Whether an end is recorded with its admission, of which nothing is to be said but what all of its kind say."""
+    """Whether an end is recorded with its admission, and needs only the members that every call of its tool has."""
     admission = noted.admission
     return (
         admission is not None

@@ -65,7 +65,7 @@ class ParsedCall(Struct, frozen=True):
     repairs: Sequence[str] = ()
 
 
-class Admitted(Struct, frozen=True, gc=False):
+class Admitted(Struct, frozen=True):
     """A call that may run, or may be asked about. An edit by a person gives another one.
 
     `arguments` are valid JSON values, as events and keys see them; `bound` are what the tool's function gets.

@@ -102,7 +102,7 @@ class Progress(Struct):
         return bool(names) and set(names).issubset(self.last_names)
 
 
-class AskModel(Struct, gc=False):
+class AskModel(Struct):
     """Ask the model for its next turn, showing it these tools."""
 
     messages: Sequence[Message]
@@ -112,7 +112,7 @@ class AskModel(Struct, gc=False):
     """Which call it must make, or `none`, as `Options.tool_choice` says it; empty leaves it to the run's options."""
 
 
-class RunCalls(Struct, gc=False):
+class RunCalls(Struct):
     """Carry out the calls of a turn, with the tools that the model was shown."""
 
     turn: Turn
@@ -182,13 +182,13 @@ def conversation(
             calls = outcome.turn
             if output is not None:
                 calls = output.without_answers(calls)
-            ending = _take_calls(
-                parts,
-                outcome,
-                calls,
-                # held by no name: what a turn was carried out with is let go before the next one
-                (yield RunCalls(calls, shown, progress.turn)) if calls.calls else None,
-            )
+            batch: Batch | None = None
+            if calls.calls:
+                batch = yield RunCalls(calls, shown, progress.turn)
+            ending = _take_calls(parts, outcome, calls, batch)
+            del (
+                batch
+            )  # nothing of a turn is held while the model is asked for the next one
         if ending is not None:
             return ending
 
@@ -230,7 +230,7 @@ def _take_answer(parts: _Parts, turn: Turn) -> Ending | None:
     )
 
 
-class _TurnOutcome(Struct, gc=False):
+class _TurnOutcome(Struct):
     """What came of a turn with calls, as the steps of `_take_calls` find it out.
 
     Attributes:

@@ -31,7 +31,9 @@ from handrail.core.admission import (
     refuse_call,
 )
 from handrail.core.attempts import (
+    NOW,
     CallOutcome,
+    Times,
     compute,
     make_outcome,
     report_failed_attempt,
@@ -61,7 +63,7 @@ from handrail.records import AWAITS_RESULT
 from handrail.schemas.validation import NULLS_LEFT_OUT
 
 
-class ExecutedCall(Struct, frozen=True, gc=False):
+class ExecutedCall(Struct, frozen=True):
     """A call as it was carried out, perhaps edited by a person, and its result."""
 
     call: Admitted
@@ -71,13 +73,11 @@ class ExecutedCall(Struct, frozen=True, gc=False):
 Execution: TypeAlias = Generator[Effect[Admitted], Any, ExecutedCall]
 
 
-def execute(
-    call: Admitted, settings: RunSettings, began: float | None = None
-) -> Execution:
+def execute(call: Admitted, settings: RunSettings, times: Times = NOW) -> Execution:
     """Yield what must happen for this call, in order; return its result.
 
     Args:
-        began: When the tool of a plain call was started, if that was before now.
+        times: Of a plain call, whose execution begins late.
     """
     try:
         claimed: Claimed | None = None
@@ -102,9 +102,9 @@ def execute(
             if failure is not None:
                 return _refuse(call, failure)
         if call.traits.deferred:
-            outcome = yield from _defer(call, settings, claimed, began)
+            outcome = yield from _defer(call, settings, claimed, times)
         else:
-            outcome = yield from _run(call, settings, claimed, began)
+            outcome = yield from _run(call, settings, claimed, times)
     except CallCancelled:
         outcome = CallOutcome(call, failure=make_cancellation(call))
     except StoreUnavailable:
@@ -116,16 +116,16 @@ def execute(
 
 
 def _run(
-    call: Admitted, settings: RunSettings, claimed: Claimed | None, began: float | None
+    call: Admitted, settings: RunSettings, claimed: Claimed | None, times: Times
 ) -> Generator[Effect[Admitted], Any, CallOutcome]:
     """Return what runs the tool of a call."""
     if call.traits.writes:
-        return perform_write(call, settings, claimed, began)
-    return _read(call, settings, began)
+        return perform_write(call, settings, claimed, times)
+    return _read(call, settings, times.began)
 
 
 def _defer(
-    call: Admitted, settings: RunSettings, claimed: Claimed | None, began: float | None
+    call: Admitted, settings: RunSettings, claimed: Claimed | None, times: Times
 ) -> Generator[Effect[Admitted], Any, CallOutcome]:
     """Run a tool whose result comes from outside; return the result if it is there, else that the call waits for it."""
     name = call.tool.name
@@ -140,7 +140,7 @@ def _defer(
     # Stored before the tool runs: what it starts may answer at once.
     answer: Approval | None = yield replace(question, is_preview=True)
     if answer is None:
-        outcome = yield from _run(call, settings, claimed, began)
+        outcome = yield from _run(call, settings, claimed, times)
         if outcome.failure is not None:
             return outcome
         answer = yield question

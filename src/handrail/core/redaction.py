@@ -292,7 +292,7 @@ class Redactor:
         bare_spans = _key_spans(bare)
         if self._secrets is not None:
             bare_spans += self._secrets.spans(bare)
-        # As it stands too: a sign within a secret may be one that ends it in its plain form, such as a wide quote.
+        # The text as it stands, too: in the plain form a wide quote inside a secret would end it.
         spans = _key_spans(text)
         spans += [(places[begin], places[end - 1] + 1) for begin, end in bare_spans]
         return _without(text, spans)

@@ -74,22 +74,21 @@ def next_model_wait(wait: ModelWait, error: ModelError, jitter: float) -> float 
     return min(max(asked_s, ceiling_s / 2) + spread_s * jitter, left_s)
 
 
-def describe_tries(wait: ModelWait) -> str:
-    """Return how often a run has tried to ask its model for a turn, this time included, for people.
+def describe_waits(wait: ModelWait) -> str:
+    """Return how long a run has waited for its model, for people; empty where it has not.
 
-    >>> describe_tries(ModelWait(3))
-    'tried once'
-    >>> describe_tries(ModelWait(3, tries=1, waited_s=4.0))
-    'tried 2 times over 1 min of waiting'
-    >>> describe_tries(ModelWait(3, tries=300, waited_s=86_400.0))
-    'tried 301 times over 24 h of waiting'
+    >>> describe_waits(ModelWait(3, tries=2, waited_s=4.0))
+    'waited 2 times, 1 min in all'
+    >>> describe_waits(ModelWait(3, tries=300, waited_s=86_400.0))
+    'waited 300 times, 24 h in all'
     """
     if not wait.tries:
-        return "tried once"
+        return ""
     span = f"{ceil(wait.waited_s / 60)} min"
     if wait.waited_s >= 2 * 3600:
         span = f"{ceil(wait.waited_s / 3600)} h"
-    return f"tried {wait.tries + 1} times over {span} of waiting"
+    times = "once" if wait.tries == 1 else f"{wait.tries} times"
+    return f"waited {times}, {span} in all"
 
 
 class Diagnosis(Struct, frozen=True):

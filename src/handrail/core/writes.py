@@ -25,7 +25,9 @@ from handrail.core.admission import (
     refuse_pending,
 )
 from handrail.core.attempts import (
+    NOW,
     CallOutcome,
+    Times,
     compute,
     make_outcome,
     report_failed_attempt,
@@ -91,13 +93,13 @@ def perform_write(
     call: Admitted,
     settings: RunSettings,
     claimed: Claimed | None = None,
-    began: float | None = None,
+    times: Times = NOW,
 ) -> Generator[Effect[Admitted], Any, CallOutcome]:
     """Claim and perform a write; ask a person whether to repeat it if its tool leaves that to a person.
 
     Args:
         claimed: The ledger's answer, if it was looked up already.
-        began: When the tool was first started, if that was before now.
+        times: Of the first claim, and of the tool's first start.
     """
     outcome: CallOutcome | None = None
     own_key = call.key
@@ -105,7 +107,9 @@ def perform_write(
     place = call.place
     while True:
         try:
-            held = yield from _take_claim(call, claimed, reason, place, settings)
+            held = yield from _take_claim(
+                call, claimed, reason, place, settings, asked=times.asked
+            )
         except (StoreUnavailable, CallCancelled):
             if outcome is None:
                 raise
@@ -114,8 +118,8 @@ def perform_write(
         if isinstance(held, Failure):
             return outcome or CallOutcome(call, failure=held)
         claimed = None
-        latest, state = yield from _perform(held, settings, began)
-        began = None
+        latest, state = yield from _perform(held, settings, times.began)
+        times = NOW
         latest.done_under = held.claimed.key
         if not latest.done_under and held.call.key != own_key:
             latest.done_under = held.call.key
@@ -303,6 +307,8 @@ def _take_claim(
     reason: str,
     place: str,
     settings: RunSettings,
+    *,
+    asked: float | None,
 ) -> Generator[Effect[Admitted], Any, HeldClaim | Failure]:
     """Claim under the call's approval; if another call has used it, ask for another approval.
 
@@ -310,12 +316,14 @@ def _take_claim(
         claimed: The ledger's answer, if it was looked up already.
         reason: Why a person is asked.
         place: The call's place in its run, for a question.
+        asked: When the first claim was asked for, if that was before now.
     """
     if claimed is not None:
         return HeldClaim(call, claim_for(call, settings), claimed)
     for _ in range(_MOST_QUESTIONS):
         claim = claim_for(call, settings)
-        began = settings.now()
+        began = settings.now() if asked is None else asked
+        asked = None
         answer: Claimed = yield claim
         if answer.state in _PASSING:
             answer = yield from _ask_again(

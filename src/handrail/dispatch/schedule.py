@@ -180,7 +180,7 @@ class Scheduler:
         now: The time, with its zone; a test may move it by hand.
 
     Raises:
-        ConfigError: Two entries have one name, and so their runs would.
+        ConfigError: Two entries have the same name, and their runs would have it too.
     """
 
     def __init__(
@@ -260,8 +260,8 @@ class Scheduler:
             await submit(idempotent=True)  # another worker was quicker
         except RunNameTaken:
             log.warning(
-                "the schedule %s has not submitted the run %s: there is one of that name that asks something else, "
-                "so give one of two schedules of that name another one",
+                "the schedule %s did not submit the run %s: a run of that name asks something else; "
+                "rename one of the two schedules",
                 entry.name,
                 run_id,
             )

@@ -187,7 +187,9 @@ def _check_same(stored: StoredRun, asked: Json) -> None:
 
 def await_end(engine: Engine, run_id: str, *, within_s: float | None) -> Verb[Run[Any]]:
     """See `Runtime.result`."""
-    until = None if within_s is None else monotonic() + _check_seconds(within_s)
+    until = None
+    if within_s is not None:
+        until = monotonic() + check_seconds("within_s", within_s)
     look_s = _FIRST_LOOK_S
     while True:
         stored = require_run((yield engine.load_run(run_id)), run_id)
@@ -212,11 +214,15 @@ def _load_note(engine: Engine, name: str) -> Verb[str]:
     return f" ({submission.note})" if submission and submission.note else ""
 
 
-def _check_seconds(within_s: object) -> float:
-    """Return a time to wait. With a NaN nothing would ever be over."""
-    if not isinstance(within_s, int | float) or isnan(within_s):
-        raise ConfigError(f"`within_s` is {within_s!r}; it takes a number of seconds")
-    return within_s
+def check_seconds(setting: str, seconds: object) -> float:
+    """Return a time to wait. With a NaN nothing would ever be over.
+
+    Raises:
+        ConfigError: It is no number of seconds.
+    """
+    if not isinstance(seconds, int | float) or isnan(seconds):
+        raise ConfigError(f"`{setting}` is {seconds!r}; it takes a number of seconds")
+    return seconds
 
 
 def as_run(stored: StoredRun) -> Run[Any]:

@@ -29,7 +29,7 @@ from typing_extensions import Unpack
 
 from handrail.dispatch.choice import DEFAULT
 from handrail.dispatch.port import Dispatcher, HandBack, Running, Segment
-from handrail.dispatch.submitting import check_place
+from handrail.dispatch.submitting import check_place, check_seconds
 from handrail.engine.active_run import is_driven_here
 from handrail.engine.resume import is_under_way
 from handrail.engine.scoped_store import parse_scope, strip_scope
@@ -65,7 +65,7 @@ SWEEP_S = 5.0
 """How often a worker looks for runs that must go on and have no segment."""
 
 SWEEP_PAUSE_S = 0.2
-"""How long it leaves the store to others between two parts of a look."""
+"""The pause between two parts of a look, so that others reach the store."""
 
 MOST_HAND_BACKS = 5
 """How often a segment is handed back because this worker lacks the tool of a call without a result. After that the call
@@ -154,9 +154,9 @@ class Worker:
             raise ConfigError(f"queues is {queues!r}; it takes a list of names")
         for queue in queues:
             check_place(queue)
-        if not await_model_s >= 0:
+        if check_seconds("await_model_s", await_model_s) < 0:
             raise ConfigError(
-                f"await_model_s is {await_model_s!r}; it takes a number of seconds"
+                f"`await_model_s` is {await_model_s!r}; it takes a number of seconds"
             )
         self._runtime = runtime
         self._store: SubmittedRunStore = runtime.store

@@ -85,7 +85,7 @@ class AsyncioScheduler:
         return end
 
 
-class _BatchEnd(Struct, gc=False):
+class _BatchEnd(Struct):
     """What is called at the end of a batch: ends the wait for it."""
 
     end: asyncio.Future[None]

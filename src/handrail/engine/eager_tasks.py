@@ -32,7 +32,7 @@ from handrail.workers.threads import wrap_error, wrap_value
 current_task: Callable[[asyncio.AbstractEventLoop], asyncio.Task[Any] | None] = (
     asyncio.current_task
     if sys.version_info >= (3, 12)
-    # there it is written in Python, and asked for once a call
+    # Python 3.11 has it in Python, and each call asks for it
     else asyncio.tasks._current_tasks.get  # type: ignore[attr-defined]
 )
 """Return the task that a loop runs now."""

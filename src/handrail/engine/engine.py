@@ -49,7 +49,7 @@ from handrail.core.loop_detection import detect_loops
 from handrail.core.policy import Policy
 from handrail.core.preview import PreviewBatch
 from handrail.core.redaction import KnownSecrets, Redactor, texts_in
-from handrail.core.retries import Backoff, describe_tries, next_model_wait
+from handrail.core.retries import Backoff, describe_waits, next_model_wait
 from handrail.core.run_settings import Deadline, RunSettings
 from handrail.core.structured_output import find_way, track_output
 from handrail.core.trust import (
@@ -146,7 +146,7 @@ others are within one, counts from nothing. Its writes, approvals and long resul
 T = TypeVar("T")
 
 
-class AskTurn(Struct, frozen=True, gc=False):
+class AskTurn(Struct, frozen=True):
     """Request the next turn of a run's model; `ModelError` may be thrown in."""
 
     engine: Engine
@@ -155,7 +155,7 @@ class AskTurn(Struct, frozen=True, gc=False):
     asked: AskModel
 
 
-class PerformBatch(Struct, frozen=True, gc=False):
+class PerformBatch(Struct, frozen=True):
     """Request that the calls of a batch are performed; the answer is None once every call has its result."""
 
     engine: Engine
@@ -1019,26 +1019,26 @@ class Engine:
         if (yield from self.confirm_entry(active, active.recording)):
             return cancelled(active)
         wait = active.model_wait.at_turn(asked.number)
-        _postpone(wait, error, active)
+        _raise_if_it_waits(wait, error, active)
         if not wait.tries:
             return ending
-        return replace(ending, reason=f"{ending.reason} ({describe_tries(wait)})")
+        return replace(ending, reason=f"{ending.reason} ({describe_waits(wait)})")
 
     def let_try(self, active: ActiveRun, stored: StoredRun, model: Model) -> None:
-        """Let a run that waits for its model try it, before anything is begun or recorded here.
+        """Put a run that waits for its model back, before it begins, if another run tries the model.
 
         Raises:
             RunPostponed: Another run tries the model, or has just done so. The stored run is as it was.
         """
         wait = active.model_wait
-        # one that a dead worker has left as running must be taken over to be put back
+        # A run that a dead worker left as `running` has to be taken over first; it is put back later.
         if wait is None or not wait.tries or stored.record.status != "queued":
             return
         if not any(step.key == model_key(wait.turn) for step in stored.steps):
             try:
                 self.asker.check_away(active, model, wait.turn)
             except ModelError as error:
-                _postpone(wait, error, active)
+                _raise_if_it_waits(wait, error, active)
 
     def _start_conversation(self, active: ActiveRun) -> Conversation:
         return conversation(
@@ -1310,11 +1310,12 @@ class Engine:
         )
 
 
-def _postpone(wait: ModelWait, error: ModelError, active: ActiveRun) -> None:
-    """Raise RunPostponed if a run waits longer for its model."""
+def _raise_if_it_waits(wait: ModelWait, error: ModelError, active: ActiveRun) -> None:
+    """Raise RunPostponed if waiting for the model can still help."""
     wait_s = next_model_wait(wait, error, active.settings.jitter())
     if wait_s is not None:
-        reason = f"its model is away ({describe_tries(wait)}): {error}"
+        waited = describe_waits(wait)
+        reason = f"its model is away{waited and ', '}{waited}: {error}"
         raise RunPostponed(reason, wait_s, model_turn=wait.turn)
 
 

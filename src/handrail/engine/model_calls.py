@@ -48,8 +48,9 @@ from handrail.workers.processes import locate_function
 from handrail.workers.threads import wrap_error
 
 RESTS = Backoff(2.0, 30.0)
-"""How long a model that is away is not asked by runs that can wait. The first rest is shorter than the first wait of a
-run (`core.retries.MODEL_WAITS`), and so on: a run that is alone with its model is not held back."""
+"""How long a model that is away is not asked by runs that can wait; longer where its provider asks for that. The first
+rest is shorter than the first wait of a run (`core.retries.MODEL_WAITS`), and so on: a run that is alone with its model
+is not held back."""
 
 LONGEST_TRIAL_S = 60.0
 """How long the others wait for the end of a trial, whose run may have been cancelled."""

@@ -46,7 +46,9 @@ class FullMemoryStore(MemoryStore):
             if new and stored is not None:
                 raise stored.name_taken()
             if unchanged and (stored is None or not _is_unchanged(stored, record)):
-                raise Fenced(f"the run {record.run_id!r} has been taken over")
+                raise Fenced(
+                    f"the run {record.run_id!r} has been taken over, or ended by somebody else"
+                )
             earlier = stored or replace(record, created=now, epoch=0)
             taken = replace(
                 earlier,

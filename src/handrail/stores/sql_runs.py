@@ -684,7 +684,9 @@ def _begin_run(
         values = (*beginning.described, now, now, beginning.owner)
         rows = database.run(statement, values)
     if unchanged and not rows:
-        return Fenced(f"the run {record.run_id!r} has been taken over")
+        return Fenced(
+            f"the run {record.run_id!r} has been taken over, or ended by somebody else"
+        )
     if is_known and not rows:
         # as a new run it would do again what its calls have done
         return ConfigError(f"the run {record.run_id!r} was deleted meanwhile")

@@ -24,8 +24,8 @@ from handrail.stores.ledger import Row
 MAX_NAME_CHARACTERS = 300
 
 MAX_NEW_RUN_CHARACTERS = 275
-"""Of the name of a run that begins: its place is written behind it in the keys of its writes, and a longer key would be
-its digest, in which nobody finds the run. So such writes would outlive the run."""
+"""The longest name of a new run. The keys of its writes are this name and a place. A longer key would be stored as a
+digest, in which retention would not find the run."""
 
 _NOT_STORABLE = re.compile("[\0\x10\ud800-\udfff]")
 _ESCAPE = re.compile("\x10([0-9a-f]{4})")
@@ -73,9 +73,10 @@ def encode_run_id(run_id: str, *, is_new: bool = True) -> str:
     encoded = encode_name(run_id)
     most = MAX_NEW_RUN_CHARACTERS if is_new else MAX_NAME_CHARACTERS
     if len(encoded) > most or decode_name(encoded) != run_id:
+        written = _NOT_STORABLE.sub("\x10....", run_id)
         raise ConfigError(
-            f"the run {run_id[:40]!r}... cannot be stored: its name has {len(run_id):,} characters, "
-            f"and {most} are possible"
+            f"the run {run_id[:40]!r}... cannot be stored: its name takes {len(written):,} characters, "
+            f"and {most} are possible; one that not every database can hold takes five"
         )
     return encoded
 

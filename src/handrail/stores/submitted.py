@@ -9,8 +9,8 @@ Rule 2: whoever may enqueue a segment holds the run's row first. So an answer th
 Rule 3: a segment goes to the kind of dispatcher that the run was submitted with, whichever process enqueues it. If that
         kind is not installed there, the next sweep of a worker enqueues it: no person's decision fails for that.
 Rule 4: a run that must wait for a lease has no segment meanwhile, so no worker can die in it. A sweep enqueues the
-        same segment afterwards: earlier deaths in it still count. So with a run whose model is away, but for the next
-        segment: the worker has come that far.
+        same segment afterwards: earlier deaths in it still count. A run whose model is away waits in the same way, but
+        the sweep enqueues its next segment: no worker died in this one.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ STALE_S = 60.0
 """How many seconds after a sweep has looked at a run the next one looks at it again, for a segment that was lost."""
 
 AGAIN_S = 5.0
-"""How many seconds after that for a run whose wait is over while a dispatcher still has its segment."""
+"""Seconds until a sweep looks again at a run whose wait is over, and whose segment a worker still holds."""
 
 MAX_SWEPT = 50
 """How many runs of each kind one sweep looks at; the next sweep looks at the others."""

@@ -255,7 +255,7 @@ def _check_other_file(source: str, target: str) -> None:
     """Refuse two names of one SQLite file, such as links: under each, SQLite would keep a log of its own beside it.
 
     Raises:
-        ConfigError: They are.
+        ConfigError: Both names lead to one file.
     """
     kinds = {place.partition(":")[0] for place in (source, target)}
     if kinds != {"sqlite"}:
@@ -263,7 +263,7 @@ def _check_other_file(source: str, target: str) -> None:
     old, new = (path_from_url(place.partition(":")[2]) for place in (source, target))
     if old != new and old.exists() and new.exists() and old.samefile(new):
         raise ConfigError(
-            f"{new} is the file {old} under another name; name another one"
+            f"{new} is a link to {old}, and a store cannot be copied into itself; name another target"
         )
 
 

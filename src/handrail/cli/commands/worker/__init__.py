@@ -32,8 +32,7 @@ from handrail.stores.retention import Deleted, Retention, keep_regularly, retent
 
 _INTERRUPTED = 130
 _SAME_S = 0.1
-"""How soon after the first signal another one is the same: a wrapper, such as `timeout`, tells a process and its
-group."""
+"""Signals within this time of the first are ignored: a wrapper, such as `timeout`, tells a process and its group."""
 
 
 @click.command("worker")
@@ -234,7 +233,7 @@ def _log_deleted(deleted: Deleted) -> None:
 def _end_on_signals(worker: Worker, grace_s: float) -> list[asyncio.Task[None]]:
     """Stop the worker at the first signal to end, and the process at the second; return what stops it.
 
-    A terminal that is closed is such a signal, unless the worker was started with `nohup`, and never a second one.
+    SIGHUP, which a closed terminal sends, counts as the first signal and never as the second; `nohup` ignores it.
     """
     loop = asyncio.get_running_loop()
     ending: list[asyncio.Task[None]] = []
