@@ -315,11 +315,7 @@ class AuditBuilder:
             is_clean: `holds_no_secret` has found nothing in it, so its text is not searched again.
         """
         if type(noted) is NotedEnd:
-            if noted.admission is None:
-                return "CallFinished", self._write_own_end(noted)
-            if is_clean and _is_usual(noted):
-                return "CallFinished", self._write_usual_end(noted)
-            return "CallFinished", _join(self._write_end(noted, is_clean))
+            return "CallFinished", self._write_end(noted, is_clean)
         if type(noted) is NotedAdmission:
             return "CallAdmitted", _join(self._write_admission(noted, is_clean))
         if type(noted) is NotedAnswer:
@@ -353,30 +349,6 @@ class AuditBuilder:
                 self._kinds[named] = kind
         return kind
 
-    def _write_usual_end(self, noted: NotedEnd) -> str:
-        """Return what `_write_end` and `_join` make of an end that `_is_usual`, and in which nothing is a secret."""
-        admission = cast(NotedAdmission, noted.admission)
-        text = admission.text
-        key = admission.key
-        if key:
-            shown: dict[str, Json] = {}  # nothing was hidden that the key may hold
-            key = _key(shown, key, shown, self._redactor)
-        # in the order of their names, see `_USUAL`
-        return self._kind_of(admission).usual_end % (
-            _in_ascii(text),
-            _sha256(text),
-            noted.attempts,
-            self._describe_id(noted.call.id),
-            _quote(noted.code),
-            _quote(key),
-            self._describe_label(noted.label),
-            "true" if noted.ok else "false",
-            "true" if noted.replayed else "false",
-            self._digest(noted.text),
-            _count_bytes(noted.text),
-            _describe_seconds(noted.seconds),
-        )
-
     def _write_admission(self, noted: NotedAdmission, is_clean: bool) -> _Texts:
         alike = self._kind_of(noted).texts
         texts = alike | self._describe_arguments(noted, is_clean)
@@ -404,50 +376,48 @@ class AuditBuilder:
             texts["principal"] = self._principal
         return texts
 
-    def _write_own_end(self, noted: NotedEnd) -> str:
-        """Return the record of an end whose admission has a record of its own."""
-        call = noted.call
-        layout = self._own_ends.get((call.name, noted.recalled))
-        if layout is None:
-            layout = self._lay_out_own_end(noted)
-        # in the order of their names, see `_OWN`
-        return layout % (
-            noted.attempts,
-            self._describe_id(call.id),
-            _quote(noted.code),
-            self._describe_label(noted.label),
-            "true" if noted.ok else "false",
-            "true" if noted.replayed else "false",
-            self._digest(noted.text),
-            _count_bytes(noted.text),
-            _describe_seconds(noted.seconds),
-        )
-
-    def _lay_out_own_end(self, noted: NotedEnd) -> str:
-        texts = {"tool": self._describe_tool(noted.call)}
-        if self._principal:
-            texts["principal"] = self._principal
+    def _write_end(self, noted: NotedEnd, is_clean: bool) -> str:
+        members = self._describe_end(noted)
+        admission = noted.admission
+        if admission is None:
+            return self._own_end_of(noted) % members
+        if is_clean and _is_usual(noted, admission):
+            members |= self._describe_arguments(admission, is_clean)
+            return self._kind_of(admission).usual_end % members
+        texts = self._write_admission(admission, is_clean)
         if noted.recalled:
             texts["recalled"] = "true"
-        layout = _leave_places(texts, _OWN)
-        if len(noted.call.name) <= _LONGEST_ID and len(self._own_ends) < _MOST_KINDS:
-            self._own_ends[noted.call.name, noted.recalled] = layout
+        return _join(texts | members)
+
+    def _own_end_of(self, noted: NotedEnd) -> str:
+        """Return the record of an end whose admission has a record of its own, with places for its members."""
+        kind = (noted.call.name, noted.recalled)
+        layout = self._own_ends.get(kind)
+        if layout is None:
+            texts = {"tool": self._describe_tool(noted.call)}
+            if self._principal:
+                texts["principal"] = self._principal
+            if noted.recalled:
+                texts["recalled"] = "true"
+            layout = _leave_places(texts, _END)
+            if len(kind[0]) <= _LONGEST_ID and len(self._own_ends) < _MOST_KINDS:
+                self._own_ends[kind] = layout
         return layout
 
-    def _write_end(self, noted: NotedEnd, is_clean: bool) -> _Texts:
+    def _describe_end(self, noted: NotedEnd) -> _Texts:
+        """Return the members of every end; see `_END`."""
         text = noted.text
-        texts = self._write_admission(cast(NotedAdmission, noted.admission), is_clean)
-        if noted.recalled:
-            texts["recalled"] = "true"
-        texts["ok"] = "true" if noted.ok else "false"
-        texts["code"] = _quote(noted.code) if noted.code else '""'
-        texts["attempts"] = f"{noted.attempts}"
-        texts["replayed"] = "true" if noted.replayed else "false"
-        texts["seconds"] = _describe_seconds(noted.seconds)
-        texts["result_bytes"] = f"{_count_bytes(text)}"
-        texts["result"] = f'"{self._digest(text)}"'
-        texts["labels"] = self._describe_label(noted.label)
-        return texts
+        return {
+            "attempts": f"{noted.attempts}",
+            "call": self._describe_id(noted.call.id),
+            "code": _quote(noted.code),
+            "labels": self._describe_label(noted.label),
+            "ok": "true" if noted.ok else "false",
+            "replayed": "true" if noted.replayed else "false",
+            "result": f'"{self._digest(text)}"',
+            "result_bytes": f"{_count_bytes(text)}",
+            "seconds": _describe_seconds(noted.seconds),
+        }
 
     def _digest(self, text: str) -> str:
         """Return the digest of a result: of the whole text where there is a key, else of the redacted one."""
@@ -539,33 +509,20 @@ class AuditBuilder:
 _Texts: TypeAlias = "dict[str, str]"
 """The members of a body, each as canonical JSON."""
 
-_OWN: Mapping[str, str] = {
-    "attempts": "%s",
-    "call": "%s",
-    "code": "%s",
-    "labels": "%s",
-    "ok": "%s",
-    "replayed": "%s",
-    "result": '"%s"',
-    "result_bytes": "%s",
-    "seconds": "%s",
-}
-"""The places in the record of an end whose admission has a record of its own, in the order of their names."""
-_USUAL: Mapping[str, str] = {
-    "arguments": "%s",
-    "arguments_sha256": '"%s"',
-    "attempts": "%s",
-    "call": "%s",
-    "code": "%s",
-    "key": "%s",
-    "labels": "%s",
-    "ok": "%s",
-    "replayed": "%s",
-    "result": '"%s"',
-    "result_bytes": "%s",
-    "seconds": "%s",
-}
-"""The places in the record of a usual end, in the order of their names; what its kind has in common is filled in."""
+_END = (
+    "attempts",
+    "call",
+    "code",
+    "labels",
+    "ok",
+    "replayed",
+    "result",
+    "result_bytes",
+    "seconds",
+)
+"""The members of every end of a call; see `AuditBuilder._describe_end`."""
+_USUAL = (*_END, "arguments", "arguments_sha256", "key")
+"""The members of a usual end beside what its kind has in common."""
 
 
 class _Kind:
@@ -583,21 +540,15 @@ class _Kind:
         self.usual_end = _leave_places(texts, _USUAL)
 
 
-def _leave_places(texts: _Texts, places: Mapping[str, str]) -> str:
-    """Return a body as canonical JSON, with places for the other members, in the order of their names."""
+def _leave_places(texts: _Texts, names: Sequence[str]) -> str:
+    """Return a body as canonical JSON, with a place such as `%(ok)s` for each other member."""
     escaped = {name: text.replace("%", "%%") for name, text in texts.items()}
-    return _join({**escaped, **places})
+    return _join({**escaped, **{name: f"%({name})s" for name in names}})
 
 
-def _is_usual(noted: NotedEnd) -> bool:
-    """Whether an end is recorded with its admission, and needs only the members that every call of its tool has."""
-    admission = noted.admission
-    return (
-        admission is not None
-        and admission.texts is None
-        and not admission.repairs
-        and not noted.recalled
-    )
+def _is_usual(noted: NotedEnd, admission: NotedAdmission) -> bool:
+    """Whether an end with its admission needs only the members that every call of its tool has."""
+    return admission.texts is None and not admission.repairs and not noted.recalled
 
 
 def _remember(known: dict[str, str], name: str, described: str) -> None:

@@ -264,7 +264,7 @@ class Batch:
         if failure is not None:
             self._end(state, refuse_call(state.call, failure))
         elif traits.only_reads:
-            # `_start_plain`, inlined: its call costs 1 % of a read
+            # `_start_plain`, inlined: every call comes here
             state.admitted = admitted
             settings = self._settings
             if settings.tell is not None or settings.trail is not None:

@@ -186,9 +186,8 @@ def conversation(
             if calls.calls:
                 batch = yield RunCalls(calls, shown, progress.turn)
             ending = _take_calls(parts, outcome, calls, batch)
-            del (
-                batch
-            )  # nothing of a turn is held while the model is asked for the next one
+            # nothing of a turn is held while the model is asked for the next one
+            del batch
         if ending is not None:
             return ending
 

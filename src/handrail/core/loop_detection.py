@@ -123,7 +123,7 @@ def detect_loops(detector: LoopDetector, batch: Batch) -> tuple[list[ToolResult]
             step: Step = (result.text, call.name, arguments, False)
         else:
             step = _make_step(result, call.name, arguments)
-        # `record_if_new`, inlined: its call costs 1 % of a read
+        # `record_if_new`, inlined: every call comes here
         if step not in steps:
             steps.append(step)
             continue

@@ -152,7 +152,7 @@ def take_last_step(
     value = outcome.value
     most_bytes = traits.result_bytes or settings.result_bytes
     text = results.encode_if_it_fits(value, most_bytes)
-    # `_may_be_shown`, inlined: its call costs 1 % of a read
+    # `_may_be_shown`, inlined: every call comes here
     if (
         type(text) is str
         and is_clean(text)

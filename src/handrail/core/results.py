@@ -264,7 +264,7 @@ def encode_if_it_fits(value: Any, most_bytes: int) -> str | bytes | None:
             return text
         return None
     try:
-        # `encode`, inlined: its call costs 1 % of a read
+        # `encode`, inlined: every call comes here
         body = to_json(value, inf_nan_mode="strings", fallback=_unusual)
     except _NO_JSON:  # `Media` for one: pydantic knows no structs
         return None
