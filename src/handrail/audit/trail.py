@@ -380,10 +380,10 @@ class AuditBuilder:
         members = self._describe_end(noted)
         admission = noted.admission
         if admission is None:
-            return self._own_end_of(noted) % members
+            return self._own_end_of(noted) % _end_in_order(members)
         if is_clean and _is_usual(noted, admission):
             members |= self._describe_arguments(admission, is_clean)
-            return self._kind_of(admission).usual_end % members
+            return self._kind_of(admission).usual_end % _usual_in_order(members)
         texts = self._write_admission(admission, is_clean)
         if noted.recalled:
             texts["recalled"] = "true"
@@ -523,6 +523,9 @@ _END = (
 """The members of every end of a call; see `AuditBuilder._describe_end`."""
 _USUAL = (*_END, "arguments", "arguments_sha256", "key")
 """The members of a usual end beside what its kind has in common."""
+_InOrder: TypeAlias = "Callable[[_Texts], tuple[str, ...]]"
+_end_in_order: _InOrder = itemgetter(*sorted(_END))
+_usual_in_order: _InOrder = itemgetter(*sorted(_USUAL))
 
 
 class _Kind:
@@ -541,9 +544,9 @@ class _Kind:
 
 
 def _leave_places(texts: _Texts, names: Sequence[str]) -> str:
-    """Return a body as canonical JSON, with a place such as `%(ok)s` for each other member."""
+    """Return a body as canonical JSON, with a place for each other member, in the order of their names."""
     escaped = {name: text.replace("%", "%%") for name, text in texts.items()}
-    return _join({**escaped, **{name: f"%({name})s" for name in names}})
+    return _join({**escaped, **dict.fromkeys(names, "%s")})
 
 
 def _is_usual(noted: NotedEnd, admission: NotedAdmission) -> bool:
