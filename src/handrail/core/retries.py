@@ -78,13 +78,15 @@ def describe_waits(wait: ModelWait) -> str:
     """Return how long a run has waited for its model, for people; empty where it has not.
 
     >>> describe_waits(ModelWait(3, tries=2, waited_s=4.0))
-    'waited 2 times, 1 min in all'
+    'waited 2 times, 4 s in all'
     >>> describe_waits(ModelWait(3, tries=300, waited_s=86_400.0))
     'waited 300 times, 24 h in all'
     """
     if not wait.tries:
         return ""
-    span = f"{ceil(wait.waited_s / 60)} min"
+    span = f"{wait.waited_s:.0f} s"
+    if wait.waited_s >= 2 * 60:
+        span = f"{ceil(wait.waited_s / 60)} min"
     if wait.waited_s >= 2 * 3600:
         span = f"{ceil(wait.waited_s / 3600)} h"
     times = "once" if wait.tries == 1 else f"{wait.tries} times"
