@@ -1,4 +1,4 @@
-"""The audit log of a read and a write: what stands in it, its check against a checkpoint and a key, and a change."""
+"""The audit log of a read and a write: what it holds, its check against a checkpoint and a key, and a change."""
 
 import json
 import os
@@ -40,12 +40,12 @@ with TemporaryDirectory() as place:
 
     for line in handrail("audit", "tail", "-n", "3", "--json").splitlines():
         record = json.loads(line)
-        told = {name: value for name, value in record["body"].items() if name not in ("call", "seconds", "pin")}
-        if "result" in told:  # made with a key of this store
-            told["result"] = told["result"].partition(":")[0] + ":..."
-        print(record["seq"], record["event"], json.dumps(told, indent=2))
+        body = {name: value for name, value in record["body"].items() if name not in ("call", "seconds", "pin")}
+        if "result" in body:  # made with a key of this store
+            body["result"] = body["result"].partition(":")[0] + ":..."
+        print(record["seq"], record["event"], json.dumps(body, indent=2))
 
-    Path("checkpoint.json").write_text(handrail("audit", "tail", "-n", "1", "--json"))  # kept where nobody else writes
+    Path("checkpoint.json").write_text(handrail("audit", "tail", "-n", "1", "--json"))  # where nobody else writes
     print(handrail("audit", "verify", "--checkpoint", "checkpoint.json").partition("the last is")[0])
 
     with sqlite3.connect("handrail.db") as database:  # somebody who may write to the store

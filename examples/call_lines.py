@@ -48,7 +48,7 @@ class CallLines:
 
 @dataclass
 class Lines:
-    """Reads line by line: a line is told once it has ended, for only then is it known what it is."""
+    """Reads line by line: a line is passed on once it has ended, for only then can it be told from a call."""
 
     rest: str = ""
     text: str = ""

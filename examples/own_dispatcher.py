@@ -15,7 +15,7 @@ from handrail.stores.sqlite import SqliteStore
 
 
 class Engine:
-    """What stands for DBOS or Temporal here: it starts a workflow of an id once, and retries it until it succeeds."""
+    """A stand-in for DBOS or Temporal: it starts a workflow of an id once, and retries it until it succeeds."""
 
     def __init__(self) -> None:
         self.workflow: Callable[[Segment, int], Awaitable[None]] | None = None

@@ -1,4 +1,4 @@
-"""An HTTP service as tools, from its OpenAPI document: one request that fails on the way is told as what it is.
+"""An HTTP service as tools, from its OpenAPI document: a request that fails on the way is reported as what it is.
 
 handrail tools from-openapi examples/service.json
 """
@@ -26,11 +26,11 @@ class Shop(BaseHTTPRequestHandler):
         sent = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.say(503, {}) if self.seen.setdefault(key, sent) and first else self.say(201, {"orders": len(self.seen)})
 
-    def say(self, status: int, told: object) -> None:
+    def say(self, status: int, body: object) -> None:
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.end_headers()
-        self.wfile.write(json.dumps(told).encode())
+        self.wfile.write(json.dumps(body).encode())
 
     def log_message(self, *_: object) -> None:
         pass

@@ -72,8 +72,8 @@ async def get_forecast(city: str) -> dict[str, str | int]:
 
 
 def after_the_mail(messages):
-    told = "已发邮件给 li.na@example.com。" if messages[-1].result.ok else "邮件没有得到批准，没有发出。"
-    return f"订单 A-1042（茶具一套）明天送达杭州西湖路驿站；杭州明天小雨，17 °C。{told}"
+    outcome = "已发邮件给 li.na@example.com。" if messages[-1].result.ok else "邮件没有得到批准，没有发出。"
+    return f"订单 A-1042（茶具一套）明天送达杭州西湖路驿站；杭州明天小雨，17 °C。{outcome}"
 
 
 SCRIPT = [
@@ -102,15 +102,15 @@ def main(arguments=None):
     parser.add_argument("--model", help="真实模型，例如 openai:NAME")
     parser.add_argument("--smtp", help="真实的邮件服务器；需要 --model")
     parser.add_argument("--sender", default="shop@example.com", help="发件人，也是服务器上的用户名")
-    said = parser.parse_args(arguments)
-    if said.smtp and not said.model:
+    given = parser.parse_args(arguments)
+    if given.smtp and not given.model:
         parser.error("--smtp 需要 --model：脚本模型只认识替身邮箱")
-    asks = said.ask or said.smtp
+    asks = given.ask or given.smtp
     approver = TerminalApprover() if asks else ScriptedApprover([hr.Approval(True, by="程序自己，不是人")] * 2)
-    with nullcontext() if said.smtp else Mailbox(faults=["busy"]) as mailbox:
-        server = Server(mailbox.host, mailbox.port, tls="none") if mailbox else Server(said.smtp, user=said.sender)
-        send, model = SendEmail(server, sender=said.sender), said.model or ScriptedModel(SCRIPT)
-        run = asyncio.run(assist(said.question, model, send, approver))
+    with nullcontext() if given.smtp else Mailbox(faults=["busy"]) as mailbox:
+        server = Server(mailbox.host, mailbox.port, tls="none") if mailbox else Server(given.smtp, user=given.sender)
+        send, model = SendEmail(server, sender=given.sender), given.model or ScriptedModel(SCRIPT)
+        run = asyncio.run(assist(given.question, model, send, approver))
     for mail in mailbox.mails if mailbox else ():
         print(f"\n替身邮箱收到：{mail['To']} | {mail['Subject']}\n{mail.get_content().rstrip()}")
     return run, mailbox.mails if mailbox else None

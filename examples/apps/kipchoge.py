@@ -89,20 +89,20 @@ def main(arguments=None):
     parser.add_argument("--model", help="a real model, such as openai:NAME, and the real Wikipedia")
     parser.add_argument("--wire", default="openai-chat", help="what the scripted model speaks")
     parser.add_argument("--mcp", action="store_true", help="have the tools served by another process, over MCP")
-    said = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     with ExitStack() as stack:
-        if said.model:
-            model, tools = said.model, [*Wikipedia(), calculate, convert_units]
+        if options.model:
+            model, tools = options.model, [*Wikipedia(), calculate, convert_units]
             tools += WebSearch() if os.environ.get("TAVILY_API_KEY") else []
         else:
-            model = stack.enter_context(ScriptedServer(SCRIPT, wire=said.wire)).model
+            model = stack.enter_context(ScriptedServer(SCRIPT, wire=options.wire)).model
             wiki, web = stack.enter_context(MediaWiki()), stack.enter_context(Tavily())
             search = WebSearch(api_key=web.key, base_url=web.url)
             tools = [*Wikipedia(api=wiki.api), *search, calculate, convert_units]
-            if said.mcp:
+            if options.mcp:
                 env = {"WIKIPEDIA_API": wiki.api, "TAVILY_API_KEY": web.key, "TAVILY_URL": web.url}
                 tools = stack.enter_context(hr.mcp.tools(SERVER, prefix="", trust="hints", env=env))
-        return asyncio.run(ask(said.question, model, tools, Printer(Timeline(), console())))
+        return asyncio.run(ask(options.question, model, tools, Printer(Timeline(), console())))
 
 
 if __name__ == "__main__":

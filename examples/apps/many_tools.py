@@ -67,10 +67,10 @@ def main(arguments=None):
     """Ask the same in every way; print what the definitions cost in each turn, and return it by way."""
     parser = argparse.ArgumentParser(description="Two hundred tools.")
     parser.add_argument("--model", help="a real model, such as openai:NAME; its own count of tokens is then printed")
-    said, outcomes = parser.parse_args(arguments), {}
+    options, outcomes = parser.parse_args(arguments), {}
     print(f"{QUESTION}\n\nway to choose        answer, acts done, and what each turn sent along\n{'-' * 20} {'-' * 55}")
     for way in WAYS:
-        run, done, sent = outcomes[way] = approved(way, said.model)
+        run, done, sent = outcomes[way] = approved(way, options.model)
         turns = ", ".join(f"{tools} tool{'' if tools == 1 else 's'} ~{tokens:,} tokens" for tools, tokens in sent)
         print(f"{way:20} {run.text} {len(done)} done.\n{'':20} {turns}")
     return outcomes

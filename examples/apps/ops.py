@@ -90,17 +90,17 @@ def main(arguments=None):
     parser.add_argument("--model", help="a real model, such as openai:NAME")
     parser.add_argument("--context", help="a context of your kubeconfig; without it, the stand-in cluster")
     parser.add_argument("--namespace", default="shop", help="the namespace that may be looked into")
-    said = parser.parse_args(arguments)
-    if said.context and not said.model:
+    options = parser.parse_args(arguments)
+    if options.context and not options.model:
         parser.error("--context needs --model: the scripted model knows the stand-in cluster only")
-    asks = said.ask or said.context
+    asks = options.ask or options.context
     approver = TerminalApprover() if asks else ScriptedApprover([hr.Approval(True, by="the app itself, not a person")])
-    with nullcontext() if said.context else StandInCluster(DEPLOYMENTS) as cluster:
-        reach = {"contexts": [said.context or cluster.context], "namespaces": [said.namespace]}
+    with nullcontext() if options.context else StandInCluster(DEPLOYMENTS) as cluster:
+        reach = {"contexts": [options.context or cluster.context], "namespaces": [options.namespace]}
         if cluster:
             reach |= {"kubeconfig": cluster.kubeconfig, "kubectl": shutil.which("kubectl") or FAKE_KUBECTL}
-        model = said.model or ScriptedModel(script(cluster))
-        run = asyncio.run(investigate(said.question, model, Kubernetes(**reach), approver))
+        model = options.model or ScriptedModel(script(cluster))
+        run = asyncio.run(investigate(options.question, model, Kubernetes(**reach), approver))
     if cluster:
         print(f"\nIn the stand-in cluster these were restarted: {', '.join(cluster.restarts) or 'none'}.")
     return run, cluster.restarts if cluster else None

@@ -108,12 +108,12 @@ def main(arguments=None):
     """Run both; return both worlds."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--model", default=MODEL)
-    raced, (kept, run) = asyncio.run(without()), asyncio.run(with_handrail(parser.parse_args(arguments).model))
+    raced, (ordered, run) = asyncio.run(without()), asyncio.run(with_handrail(parser.parse_args(arguments).model))
     print(f"{QUESTION}\n")
     show("Without handrail, all calls at once: writes are lost.", raced)
-    show('With resource="user:{user_id}": in order for one user, two users side by side.', kept)
+    show('With resource="user:{user_id}": in order for one user, two users side by side.', ordered)
     print(f"What the model answered: {run.text}")
-    return raced, kept
+    return raced, ordered
 
 
 if __name__ == "__main__":

@@ -71,10 +71,10 @@ def show(event):
     """Print each call with what it took: time, what the model reads, memory of this process at its highest."""
     if isinstance(event, CallFinished):
         highest_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        told = event.result.text
+        text = event.result.text
         print(f"{event.call.name} {json.loads(event.call.arguments).get('sql', '')[:100]!r}")
-        print(f"  {event.seconds * 1000:.0f} ms, {len(told)} characters, {highest_mb:.0f} MB at most")
-        print(f"  {told[:150]}{'...' if len(told) > 150 else ''}")
+        print(f"  {event.seconds * 1000:.0f} ms, {len(text)} characters, {highest_mb:.0f} MB at most")
+        print(f"  {text[:150]}{'...' if len(text) > 150 else ''}")
 
 
 async def analyse(question, model, address):
@@ -91,14 +91,14 @@ def main(arguments=None):
     parser.add_argument("--rows", type=int, default=2_000_000)
     parser.add_argument("--model", default=MODEL)
     parser.add_argument("--database", help="sqlite:///... or postgresql://..., with --model")
-    said = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     with TemporaryDirectory() as place:
-        address = said.database or f"sqlite:///{place}/shop.db"
-        if not said.database:
+        address = options.database or f"sqlite:///{place}/shop.db"
+        if not options.database:
             began = perf_counter()
-            make(Path(place) / "shop.db", said.rows)
-            print(f"{said.rows:,} orders made in {perf_counter() - began:.1f} s\n")
-        run = asyncio.run(analyse(said.question, said.model, address))
+            make(Path(place) / "shop.db", options.rows)
+            print(f"{options.rows:,} orders made in {perf_counter() - began:.1f} s\n")
+        run = asyncio.run(analyse(options.question, options.model, address))
     print(f"\n{run.text}")
     return run
 

@@ -102,8 +102,8 @@ def main(arguments: list[str] | None = None) -> tuple[hr.Run, TicketServer, Tick
     options.add_argument("--begin", type=Path, help="(the process that will be killed)")
     given = options.parse_args(arguments)
     if given.desk:
-        begun = ask(given.desk, given.begin or Path("support-desk.db"), given.model or MODEL, named=bool(given.begin))
-        print(asyncio.run(begun).text)
+        asking = ask(given.desk, given.begin or Path("support-desk.db"), given.model or MODEL, named=bool(given.begin))
+        print(asyncio.run(asking).text)
         return None
     with TicketServer() as quiet, TicketServer(Jitter(seed=11)) as bad, TemporaryDirectory() as place:
         run = asyncio.run(killed_and_resumed(quiet, Path(place) / "handrail.db"))

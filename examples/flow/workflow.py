@@ -25,8 +25,8 @@ def page_on_call(ticket: str) -> str:
 
 
 async def triage(flow: hr.Workflow, ticket: str) -> str:
-    told = await flow.call("get_ticket", {"ticket": ticket})
-    kind = await flow.run(f"Urgent or later? {told.value}", output=Literal["urgent", "later"])
+    result = await flow.call("get_ticket", {"ticket": ticket})
+    kind = await flow.run(f"Urgent or later? {result.value}", output=Literal["urgent", "later"])
     if "--die" in sys.argv:
         os.kill(os.getpid(), signal.SIGKILL)
     return (await flow.call("page_on_call", {"ticket": ticket})).text if kind.output == "urgent" else "queued"

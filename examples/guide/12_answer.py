@@ -1,4 +1,4 @@
-"""An answer that a program can use: a type goes in, a value of that type comes out, or the model is told why not."""
+"""An answer that a program can use: a type goes in, a value of that type comes out, or the model reads why not."""
 
 import asyncio
 from typing import Annotated, Literal
@@ -18,7 +18,7 @@ class Report(BaseModel):
     affected: Annotated[int, Field(ge=0)]
 
 
-def told(event: Event) -> None:
+def print_event(event: Event) -> None:
     """Print why an answer was not taken."""
     if isinstance(event, AnswerRefused):
         print("refused:", event.failure.message)
@@ -31,7 +31,7 @@ async def main() -> None:
             '{"service": "billing", "severity": "high", "affected": 12}',
         ]
     )
-    async with hr.Runtime([], observers=[told]) as runtime:
+    async with hr.Runtime([], observers=[print_event]) as runtime:
         run = await runtime.run("What is wrong with billing?", model=model, output=Report)
     print(repr(run.output), "|", run.status, "after", run.spent.turns, "answers")
 

@@ -13,14 +13,14 @@ async def refund(order_id: str) -> str:
     return "paid"
 
 
-LOST = [  # in the chat form, as another program kept it before it was killed
+LOST = [  # in the chat form, as another program saved it before it was killed
     {"role": "user", "content": "Refund order A-1."},
     {"role": "assistant", "tool_calls": [{"id": "c1", "function": {"name": "refund", "arguments": "{}"}}]},
     {"role": "user", "content": "Did you?"},
 ]
 
 
-def told(event: Event) -> None:
+def print_event(event: Event) -> None:
     """Print what was mended."""
     if isinstance(event, HistoryMended):
         print(*event.notes, sep="\n")
@@ -28,7 +28,7 @@ def told(event: Event) -> None:
 
 async def main() -> None:
     model = ScriptedModel(["I do not know yet; I shall look it up."])
-    async with hr.Runtime([refund], observers=[told]) as runtime:
+    async with hr.Runtime([refund], observers=[print_event]) as runtime:
         await runtime.run(LOST, model=model)
     (result,) = [each.result for each in model.requests[0].messages if isinstance(each, hr.ToolMessage)]
     print(result.text)

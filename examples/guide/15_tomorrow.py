@@ -32,7 +32,7 @@ with TemporaryDirectory() as place, ScriptedServer(script, wire="hermes") as ser
         print(run.status, "|", run.reason)
     listed = subprocess.check_output([*approvals, "list", "--json", "--store", store])
     (question,) = json.loads(listed)["questions"]
-    told = subprocess.check_output([*approvals, "approve", question["id"], "--by", "anna", "--store", store], text=True)
-    print(told.splitlines()[0])
+    text = subprocess.check_output([*approvals, "approve", question["id"], "--by", "anna", "--store", store], text=True)
+    print(text.splitlines()[0])
     with hr.SyncRuntime([refund], store=store) as tomorrow:  # in any process
         print(repr(tomorrow.resume(run.id, output=Outcome).output))

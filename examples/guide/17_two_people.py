@@ -17,8 +17,8 @@ def refund(order_id: str, amount: float) -> str:
 
 def approvals(*words: str) -> str:
     """Say `handrail approvals ...`, and return the first line of what it answers."""
-    said = subprocess.run([executable, "-m", "handrail", "approvals", *words], capture_output=True, text=True)
-    return (said.stdout or said.stderr).splitlines()[0]
+    answer = subprocess.run([executable, "-m", "handrail", "approvals", *words], capture_output=True, text=True)
+    return (answer.stdout or answer.stderr).splitlines()[0]
 
 
 with TemporaryDirectory() as place:
@@ -28,6 +28,6 @@ with TemporaryDirectory() as place:
         print(runtime.call("refund", ask, run="desk-1").failure.message)
         (question,) = json.loads(approvals("list", "--json", "--store", store))["questions"]
         for name in ("anna", "ben", "Ben", "cleo"):
-            told = approvals("approve", question["id"], "--by", name, "--store", store)
-            print(f"{name}: {told}")
+            answer = approvals("approve", question["id"], "--by", name, "--store", store)
+            print(f"{name}: {answer}")
         print(runtime.call("refund", ask, run="desk-1").text)

@@ -1,4 +1,4 @@
-"""One runtime for many tenants and users: whose call it is, is said with the call."""
+"""One runtime for many tenants and users: each call names its principal."""
 
 import asyncio
 

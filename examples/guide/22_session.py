@@ -1,4 +1,4 @@
-"""A conversation that is kept under a name: asked again tomorrow, in any process."""
+"""A conversation that is stored under a name: asked again tomorrow, in any process."""
 
 import asyncio
 from pathlib import Path

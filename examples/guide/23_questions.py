@@ -28,7 +28,7 @@ async def main() -> None:
         [done] = await runtime.calls([call], run="chat-7", words={"c1": word})
         print(done.text)
 
-        # a word is for what was shown: other arguments are asked about anew
+        # a word is for what was shown: other arguments are asked about again
         other = hr.ToolCall("c2", "refund", '{"order_id": "A-3", "amount": 900}')
         [asked] = await runtime.calls([other], run="chat-7", words={"c2": word})
         assert asked.question is not None

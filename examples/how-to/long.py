@@ -1,4 +1,4 @@
-"""A tool returns three megabytes. The model reads what fits, and looks for the rest where it is kept."""
+"""A tool returns three megabytes. The model reads what fits, and looks for the rest where it is stored."""
 
 import asyncio
 

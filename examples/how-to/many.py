@@ -12,7 +12,7 @@ async def read_page(number: int) -> str:
     return f"Page {number}. " + "As it is written, so it is done. " * 300
 
 
-def told(message: hr.ToolMessage) -> str:
+def describe_result(message: hr.ToolMessage) -> str:
     """Return what the model reads of a result, on one line, shortened here."""
     text = message.result.text.replace("\n", " ")
     return text if len(text) < 500 else f"{text[:40]}... ({len(text):,} characters)"
@@ -27,7 +27,7 @@ async def main() -> None:
             last = [each for each in model.requests[-1].messages if isinstance(each, hr.ToolMessage)]
             size = sum(len(each.result.text) for each in last)
             print(f"context_tokens={budget.context_tokens}: {run.status}, {size:,} characters of results at last")
-        print(*map(told, last), sep="\n")
+        print(*map(describe_result, last), sep="\n")
 
 
 asyncio.run(main())

@@ -1,4 +1,4 @@
-"""Ready-made tools for a desk: what each may reach is said here, by you, and never by the model.
+"""Ready-made tools for a desk: you declare here what each may reach, never the model.
 
 handrail tools list --tools examples/toolbox/desk.py
 handrail call search_files '{"text": "refund"}' --tools examples/toolbox/desk.py

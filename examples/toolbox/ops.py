@@ -1,4 +1,4 @@
-"""Ready-made tools for whoever is on call. Which clusters and namespaces are meant is said here, never by the model.
+"""Ready-made tools for whoever is on call. You declare here which clusters and namespaces are meant, never the model.
 
 handrail tools list --tools examples/toolbox/ops.py
 handrail call top_pods '{"namespace": "shop"}' --tools examples/toolbox/ops.py
@@ -7,5 +7,5 @@ handrail chat --tools examples/toolbox/ops.py --model openai:NAME
 
 from handrail.toolbox.kubernetes import Kubernetes
 
-# Six tools over two namespaces of one cluster; the only context need not be said by the model. A restart always asks.
+# Six tools over two namespaces of one cluster; the model need not name the only context. A restart always asks.
 kubernetes = Kubernetes(contexts=["staging"], namespaces=["shop", "billing"])

@@ -1,4 +1,4 @@
-"""Ready-made tools that look things up and calculate. What they may reach is said here, never by the model.
+"""Ready-made tools that look things up and calculate. You declare here what they may reach, never the model.
 
 handrail call calculate '{"expression": "0.1 + 0.2"}' --tools examples/toolbox/web.py
 handrail chat --tools examples/toolbox/web.py --model openai:NAME

@@ -1,4 +1,4 @@
-"""Step 3: `kill -9` in the middle of a payment. A store remembers that it was begun."""
+"""Step 3: `kill -9` in the middle of a payment. A store remembers that it was started."""
 
 import os
 import signal
@@ -34,7 +34,7 @@ with TemporaryDirectory() as folder:
     died = subprocess.run([sys.executable, __file__, folder])
     print("the first process ended with", died.returncode)
     failure = pay(folder, kills=False).failure
-    print("the second one is told:", failure.code)
+    print("the second one reads:", failure.code)
     print(" ", failure.message)
     print(" ", failure.suggestion)
     print("payments:", Bank(folder).payments())

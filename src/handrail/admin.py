@@ -53,7 +53,7 @@ from handrail.stores.retention import keep as _delete_old
 
 
 def question(store: ApprovalStore, id: str) -> ApprovalRequest:
-    """Return a question as it stands.
+    """Return a question in its present state.
 
     Raises:
         ConfigError: There is none of that id.
@@ -157,7 +157,7 @@ def deliver(
 def withdraw(
     store: ApprovalStore, id: str, *, by: str, reason: str = ""
 ) -> ApprovalRequest:
-    """Take back an open question, or an approval that no call has used. The same call is asked about anew.
+    """Take back an open question, or an approval that no call has used. The same call is asked about again.
 
     Raises:
         ConfigError: There is no such question, or it is decided for good.
@@ -244,7 +244,7 @@ def _why_not(
 ) -> str:
     """Return why a yes cannot count where several people must agree; empty when it can."""
     if edited is not None:
-        return "other arguments are not what the others agree to; deny it, so that the model asks anew"
+        return "other arguments are not what the others agree to; deny it, so that the model asks again"
     if scope != "once":
         return "a standing approval cannot take the place of several people; approve this call only"
     return not_counted(by, asked.agreed, asked.principal)
@@ -343,7 +343,7 @@ def resolve(
 
 
 def cancel(store: RunStore, run_id: str, *, by: str) -> RunRecord:
-    """Ask for the end of a run that another process drives, or that waits; return it as it stands then.
+    """Ask for the end of a run that another process drives, or that waits; return its new state.
 
     Raises:
         ConfigError: There is no such run, or it is over.
@@ -366,7 +366,7 @@ def cancel(store: RunStore, run_id: str, *, by: str) -> RunRecord:
 def keep(
     store: object, retention: Retention, *, by: str = "", dry_run: bool = False
 ) -> Deleted:
-    """Delete what is older than it is to be kept, while the store is in use; return how many rows of each table.
+    """Delete what is older than its retention, while the store is in use; return how many rows of each table.
 
         keep(store, Retention(runs_s=30 * DAY_S, results_s=7 * DAY_S, audit_s=400 * DAY_S), by="anna")
 
@@ -432,7 +432,7 @@ class SyncApprovalQueue:
         return [each for each in found if not parse_scope(each.run_id)]
 
     def get(self, id: str) -> ApprovalRequest:
-        """Return a question as it stands."""
+        """Return a question in its present state."""
         found = question(self._store, id)
         if parse_scope(found.run_id):
             # a tenant's; whoever decides for all of them uses the functions above
@@ -482,7 +482,7 @@ class SyncApprovalQueue:
         return waiting[-1].id
 
     def withdraw(self, id: str, *, by: str, reason: str = "") -> ApprovalRequest:
-        """Take back an open question, or an approval that no call has used. The same call is asked about anew."""
+        """Take back an open question, or an approval that no call has used. The same call is asked about again."""
         self.get(id)
         return withdraw(self._store, id, by=by, reason=reason)
 
@@ -515,7 +515,7 @@ class ApprovalQueue:
         return await asyncio.to_thread(self._queue.list, state, run=run)
 
     async def get(self, id: str) -> ApprovalRequest:
-        """Return a question as it stands."""
+        """Return a question in its present state."""
         return await asyncio.to_thread(self._queue.get, id)
 
     async def approve(

@@ -75,7 +75,7 @@ class Admit(Struct, frozen=True):
 
 
 class Provenance(Struct, frozen=True):
-    """What nobody trusted has said of a call that is to send something.
+    """What untrusted text has to do with a call that is to send something.
 
     Attributes:
         tainted_by: The label, with its call, of the first result from outside in the run; None without one.
@@ -108,7 +108,7 @@ class AskHuman(Struct, frozen=True):
         is_preview: The call is not made now: the question is stored, nobody here is asked, and no approval is used.
         is_recall: Only what was decided about this very call counts: nothing is stored, nobody is asked, and no
             approval is used. None where nothing was.
-        provenance: What nobody trusted has said of the call, where it is asked about for that.
+        provenance: What untrusted text has to do with the call, where it is asked about for that.
     """
 
     call: ToolCall

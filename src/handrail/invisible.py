@@ -177,7 +177,7 @@ def _without(match: re.Match[str]) -> str:
 
 
 def _counts(match: re.Match[str]) -> bool:
-    """Whether a character that may be hidden is, where it stands."""
+    """Whether a character that may be hidden is hidden at this place."""
     char = match[0]
     start = match.start()
     before = match.string[start - 1 : start] if start else ""

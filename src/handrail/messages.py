@@ -173,10 +173,10 @@ class Options(Struct, frozen=True):
         boundaries: Put marks around each result of a tool that no result can forge, and explain them to the model; see
             `dialects.boundaries`. Of `Runtime.run` only.
         cache: Ask the provider to keep what requests begin with (tools, system message, conversation), and to read it
-            at a fraction of the price. `auto` says what that needs to providers that are known to take it; `5m` and
+            at a fraction of the price. `auto` says what that needs to providers that take it for certain; `5m` and
             `1h` say it to any server whose API has a field for it; None says nothing.
         effort: How long the model is to think, in each provider's own field; refused where it has none.
-        allowed: Set by `Runtime.run(flow=...)`: the tools that may be called now, said to providers that take it. The
+        allowed: Set by `Runtime.run(flow=...)`: the tools that may be called now, for providers that take it. The
             others stay described, so that the cache holds.
         deferral: Set by `Runtime.run` where its selector searches and the provider takes part in that.
     """

@@ -226,7 +226,7 @@ class SubmittedRunStore(RunStore, Protocol):
         """Return the run of a segment; None where there is nothing to do in it: it is over, or a later one is there.
 
         Args:
-            after_death: The worker that had the segment before was found dead; `deaths` grows if it had begun the run.
+            after_death: The worker that had the segment was found dead; `deaths` grows if it had started the run.
         """
         ...
 
@@ -239,7 +239,7 @@ class SubmittedRunStore(RunStore, Protocol):
         why: str = "",
         model_turn: int = 0,
     ) -> StoreAnswer[RunRecord | None]:
-        """Note that a worker is done with a segment; return the run as it stands.
+        """Note that a worker is done with a segment; return the run's state.
 
         The next segment is enqueued if the run's questions were answered meanwhile, or if it was left unfinished. A run
         that is over is forgotten here; so is one that is gone.

@@ -399,7 +399,7 @@ class WriteRecord(Struct, frozen=True):
         scope: Tenant and tool.
         state: `claimed` while it is under way, or since its process died and nobody has looked.
         begun: Unix time in seconds, by the store's clock; so are `lease_until` and `updated`.
-        resolved_by: The person who said how it ended, if one did.
+        resolved_by: The person who decided how it ended, if one did.
         fingerprint: Of tool, version and arguments, in hexadecimal digits; see `keys.fingerprint`.
         owner: The process that started it; see `process_identity`.
     """
@@ -435,8 +435,8 @@ class AuditEntry(Struct, frozen=True, gc=False):
     """An entry for the audit log, before it has a place in the chain.
 
     Attributes:
-        text: The body as canonical JSON, where that is known.
-        count: How many records it stands for; see `chain.group_records`.
+        text: The body as canonical JSON, where there is one already.
+        count: How many records it holds; see `chain.group_records`.
         may_wait: The store may delay it by some milliseconds, to commit it together with others: nothing depends on it.
     """
 

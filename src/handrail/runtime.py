@@ -91,9 +91,9 @@ class Runtime:
         principal: On whose behalf the calls are made, for the audit log.
         secrets: Values, as text or `hr.Secret`, that are hidden from models, events, journal, ledger and logs, in
             addition to injected ones; the audit log also hides what looks like a key. Give them again to resume a run.
-        notify: Who is told of a question that is stored and that nobody here has answered: a function, or `mail:...` or
-            `webhook:URL`, see `toolbox.notifying`. It is told once, by the process that stored the question; one that
-            dies at that moment tells nobody. Where the caller hangs up meanwhile, the next such call tells again.
+        notify: Who is notified of a stored question that nobody here has answered: a function, or `mail:...` or
+            `webhook:URL`, see `toolbox.notifying`. The process that stored the question does so once; if it dies at
+            that moment, nobody is notified. If the caller hangs up meanwhile, the next such call notifies again.
         now: Monotonic seconds; a test may move them by hand.
         jitter: Numbers from [0, 1].
 
@@ -260,8 +260,8 @@ class Runtime:
     ) -> list[ToolResult]:
         """Carry out the calls of one turn that somebody else keeps; return a result for each, in order.
 
-        The ids given are the identity of the calls: a write that declares no key is known by its run and id, in every
-        process, so that a turn which is handed over again after a crash is not done again.
+        The ids given are the identity of the calls: a write that declares no key is identified by its run and id, in
+        every process, so that a turn which is handed over again after a crash is not done again.
 
         Args:
             calls: As the model wrote them; `ToolCall.arguments` is text.
@@ -270,7 +270,7 @@ class Runtime:
                 against repeated writes and approvals hold for the whole run.
             finish: How the model's answer ended; no call of an answer that was cut runs.
             words: What people have said of these calls, by the id of the call. A word decides a question that was open
-                before, about the same tool and arguments (`ToolResult.question`). Any other call is asked about anew,
+                before, about the same tool and arguments (`ToolResult.question`). Any other call is asked about again,
                 and the same word then counts only if it names that question (`Approval.question`).
             passes: Exceptions of these types that a tool raises are raised here, once every call has its result: the
                 control flow of a loop around. A read leaves nothing behind. A write is in doubt and does not run again,
@@ -401,7 +401,7 @@ class Runtime:
             question: What a person asks, or a conversation so far.
             model: `provider:name`, such as `openai:NAME`, or a `Model`.
             output: The form of the answer: a type, a JSON Schema, or a `Form`; `Run.output` is then its value.
-            system: What the model is told before the question.
+            system: Instructions that the model reads before the question.
             budget: What the run may spend, in place of the runtime's budget.
             deps: What tools read as `Context.deps`.
             inject: The values of injected parameters, by name.
@@ -671,7 +671,7 @@ class Runtime:
         Raises:
             ConfigError: Something was given that cannot be stored, or the store hands no runs to workers.
             RunNameTaken: There is a run of that name, with another question or without `idempotent`.
-            StoreUnavailable: Nothing was submitted, as far as is known.
+            StoreUnavailable: The store did not answer; nothing was submitted, as far as can be seen from here.
         """
         return await self._perform(
             submitting.submit(

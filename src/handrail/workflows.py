@@ -11,7 +11,7 @@
 The function is the state: after a crash it is called again from its beginning with the same run id, and every step that
 has happened is answered from the journal, its writes from the ledger, its runs from their own journals.
 
-Rule 1: steps are known by the order in which they are begun, so the function does nothing by chance or by the clock
+Rule 1: steps are identified by the order in which they start, so the function does nothing by chance or by the clock
         beside its steps; a step that is not the recorded one is a `JournalMismatch`, and nothing runs.
 Rule 2: a step that waits for a person, or was cancelled, leaves the function by `Suspended`, which is no `Exception`.
 """
@@ -189,7 +189,7 @@ class Steps:
                         )
                     )
                 except ConfigError:
-                    # another process that drives this workflow may have begun that run meanwhile
+                    # another process that drives this workflow may have started that run meanwhile
                     stored = (
                         (yield engine.runs.load_run(run_id))
                         if active.recording
@@ -305,7 +305,7 @@ class PerformBlocking(Protocol):
 
 
 class Workflow(Steps):
-    """What an async workflow makes its steps with: several at once, if they are begun in the same order each time."""
+    """What an async workflow makes its steps with: several at once, if they start in the same order each time."""
 
     def __init__(
         self,
@@ -319,7 +319,7 @@ class Workflow(Steps):
         self._under_way: set[asyncio.Future[None]] = set()
 
     async def wait_for_steps(self) -> None:
-        """Wait for the steps that are still under way: of those begun at once, one may leave before the others end."""
+        """Wait for the steps still under way: of those started together, one may leave before the others end."""
         while self._under_way:
             await asyncio.wait(self._under_way)
 
@@ -455,12 +455,12 @@ def workflow(
     error: BaseException | None = None
     try:
         if engine.keeps_runs:
-            begun = (
+            stored = (
                 stored
                 if stored is not None and has_returned
                 else (yield engine.runs.begin_run(record))
             )
-            engine.attach_journal(active, begun, replaying=has_returned)
+            engine.attach_journal(active, stored, replaying=has_returned)
         for_runs = {"deps": deps, "inject": inject, **whose, **options}
         value = yield CallFunction(engine, active, fn, given, for_runs)
         ending = Ending("done", "", "" if value is None else as_text(value), value)
@@ -513,7 +513,7 @@ def call_function_blocking(
 def make_record(
     active: ActiveRun, fn: Callable[..., Any], arguments: Mapping[str, Json] | None
 ) -> RunRecord:
-    """Return the record of a workflow that is begun or resumed.
+    """Return the record of a workflow that is started or resumed.
 
     Raises:
         ConfigError: Its arguments are no JSON.
@@ -548,7 +548,7 @@ def check_stored(
         )
     if arguments is not None and before[1] != given:
         raise ConfigError(
-            f"{record.run_id!r} was begun with other arguments; give this workflow another run_id"
+            f"{record.run_id!r} was started with other arguments; give this workflow another run_id"
         )
     return dict(before[1])
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 import handrail as hr
 from handrail.effects import Claim, ClaimState, Settle
-from handrail.engine.unsaved_records import Unrecorded
+from handrail.engine.unsaved_records import UnsavedRecords
 from handrail.errors import StoreUnavailable
 from handrail.events import LateResult
 from handrail.futures import result_now
@@ -230,7 +230,7 @@ def test_a_late_end_that_could_not_be_recorded_is_recorded_once_the_store_answer
         assert driver.call("ticket", {"title": "a"}).failure.code == "IN_DOUBT"
         assert result_now(store.list_writes())[0].state == "in_doubt"
         gate.open()
-        until(lambda: len(driver.runtime._engine.unrecorded), "it has ended")
+        until(lambda: len(driver.runtime._engine.unsaved), "it has ended")
         store.away = False
         until(
             lambda: result_now(store.list_writes())[0].state == "done",
@@ -252,12 +252,12 @@ class Silent(MemoryStore):
         return super().settle(settle)
 
 
-def kept_in(store, state="done", value="first", refused=lambda: None):
+def hold_in(store, state="done", value="first", refused=lambda: None):
     """Return what holds the end of a write that this store has not taken."""
-    unrecorded = Unrecorded(store, None)
-    assert unrecorded.claim(CLAIM).state is ClaimState.FRESH
-    unrecorded.settle(Settle("refund", "refund:881", 1, state, value), CLAIM, refused)
-    return unrecorded
+    unsaved = UnsavedRecords(store, None)
+    assert unsaved.claim(CLAIM).state is ClaimState.FRESH
+    unsaved.settle(Settle("refund", "refund:881", 1, state, value), CLAIM, refused)
+    return unsaved
 
 
 @pytest.mark.parametrize(("claim", "state", "repeated"), [
@@ -272,26 +272,26 @@ def kept_in(store, state="done", value="first", refused=lambda: None):
     (replace(CLAIM, fingerprint=b"another"), ClaimState.CONFLICT, False),
 ])  # fmt: skip
 def test_a_claim_is_answered_with_the_end_that_is_known_here(claim, state, repeated):
-    unrecorded = kept_in(Silent())
-    claimed = unrecorded.claim(claim)
+    unsaved = hold_in(Silent())
+    claimed = unsaved.claim(claim)
     assert (claimed.state, claimed.repeated) == (state, repeated)
-    unrecorded.close()
+    unsaved.close()
 
 
 def test_a_write_that_certainly_did_not_happen_is_free_as_soon_as_the_store_answers():
     store = Silent()
-    unrecorded = kept_in(store, "failed", None)
-    assert unrecorded.claim(CLAIM).state is ClaimState.BUSY
+    unsaved = hold_in(store, "failed", None)
+    assert unsaved.claim(CLAIM).state is ClaimState.BUSY
     store.silent = False
-    assert unrecorded.claim(CLAIM).state is ClaimState.FRESH
-    unrecorded.close()
+    assert unsaved.claim(CLAIM).state is ClaimState.FRESH
+    unsaved.close()
 
 
 def test_closing_offers_once_more_what_is_kept():
     store = Silent()
-    unrecorded = kept_in(store)
+    unsaved = hold_in(store)
     store.silent = False
-    unrecorded.close()
+    unsaved.close()
     assert store.claim(CLAIM).value == "first"
 
 
@@ -300,10 +300,10 @@ def test_of_a_write_that_somebody_has_taken_over_it_is_told_that_its_end_was_ref
 ):
     told = []
     store.away = True
-    unrecorded = Unrecorded(store, store)
+    unsaved = UnsavedRecords(store, store)
     claim = replace(CLAIM, replay="key", lease_s=-1.0)
-    assert result_now(unrecorded.claim(claim)).fence == 1
-    unrecorded.settle(
+    assert result_now(unsaved.claim(claim)).fence == 1
+    unsaved.settle(
         Settle("refund", "refund:881", 1, "done", "first"),
         claim,
         lambda: told.append("refused"),
@@ -312,17 +312,17 @@ def test_of_a_write_that_somebody_has_taken_over_it_is_told_that_its_end_was_ref
     store.away = False
     until(lambda: told, "it was told")
     assert result_now(store.load_write("refund", "refund:881")).state == "claimed"
-    unrecorded.close()
+    unsaved.close()
 
 
 def test_what_is_kept_of_a_run_that_goes_on_elsewhere_is_dropped(store):
     result_now(store.begin_run(RunRecord("r_1", {})))
     store.away = True
-    unrecorded = Unrecorded(store, store)
-    unrecorded.enter(JournalEntry("r_1", 1, [JournalStep("1.0", "call", {})], "queued"))
+    unsaved = UnsavedRecords(store, store)
+    unsaved.enter(JournalEntry("r_1", 1, [JournalStep("1.0", "call", {})], "queued"))
     result_now(store.begin_run(RunRecord("r_1", {})))
     store.away = False
-    until(lambda: not unrecorded, "it was dropped")
+    until(lambda: not unsaved, "it was dropped")
     assert (stands(store, "r_1"), result_now(store.load_run("r_1")).steps) == (
         "running",
         (),
@@ -332,20 +332,20 @@ def test_what_is_kept_of_a_run_that_goes_on_elsewhere_is_dropped(store):
 # that is what is tested
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_fork_keeps_nothing_of_its_parent():
-    unrecorded = kept_in(Silent())
+    unsaved = hold_in(Silent())
     if (child := os.fork()) == 0:
-        os._exit(len(unrecorded))
+        os._exit(len(unsaved))
     assert os.waitpid(child, 0)[1] == 0
-    assert len(unrecorded) == 1
-    unrecorded.close()
+    assert len(unsaved) == 1
+    unsaved.close()
 
 
 def test_only_so_much_is_kept(monkeypatch):
-    monkeypatch.setattr("handrail.engine.unsaved_records.MOST_KEPT", 3)
-    unrecorded = Unrecorded(Silent(), None)
+    monkeypatch.setattr("handrail.engine.unsaved_records.MOST_UNSAVED", 3)
+    unsaved = UnsavedRecords(Silent(), None)
     for fence in range(5):
-        unrecorded.settle(
+        unsaved.settle(
             Settle("refund", "refund:881", fence, "done", fence), CLAIM, lambda: None
         )
-    assert len(unrecorded) == 3
-    unrecorded.close()
+    assert len(unsaved) == 3
+    unsaved.close()

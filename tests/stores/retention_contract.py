@@ -309,12 +309,12 @@ class RetentionContract:
                 after = page[-1].seq
                 retention.keep(store, ALL, rest=lambda _: None)
 
-        assert chain.verify_while_kept(read_pages)[:2] == (1, None)
+        assert chain.verify_during_retention(read_pages)[:2] == (1, None)
         begin(store, "later", "waiting")
         store.use_connection(
             lambda base: base.run("UPDATE audit SET body = '{}' WHERE seq = 11")
         )
-        count, broken, last = chain.verify_while_kept(read_pages)
+        count, broken, last = chain.verify_during_retention(read_pages)
         assert (count, broken.seq, last.seq) == (1, 11, 11)
 
     def test_two_keepers_that_shorten_the_log_at_once_name_all_keys_that_went(
@@ -328,17 +328,17 @@ class RetentionContract:
             begin(store, f"run-{number}")
         other = self.again()
         other.audit_key = keys[1]
-        said_to_be_gone = retention._Sweep._said_to_be_gone
+        find_shortening = retention._Sweep._find_recorded_shortening
 
         def be_slow(sweep):
-            said = said_to_be_gone(sweep)
+            said = find_shortening(sweep)
             monkeypatch.undo()
             with monkeypatch.context() as before:
                 before.setattr(retention._Sweep, "_last_record_before", lambda *_: 4)
                 assert kept(other).audit == 4
             return said
 
-        monkeypatch.setattr(retention._Sweep, "_said_to_be_gone", be_slow)
+        monkeypatch.setattr(retention._Sweep, "_find_recorded_shortening", be_slow)
         assert kept(store).audit == 2
         assert chain.verify(records(store), keys=keys) == (2, None)
         closed(other)
@@ -349,15 +349,15 @@ class RetentionContract:
         for number in range(3):
             begin(store, f"run-{number}")
         other = self.again()
-        said_to_be_gone = retention._Sweep._said_to_be_gone
+        find_shortening = retention._Sweep._find_recorded_shortening
 
         def be_slow(sweep):
-            said = said_to_be_gone(sweep)
+            said = find_shortening(sweep)
             monkeypatch.undo()
             assert kept(other).audit == 3
             return said
 
-        monkeypatch.setattr(retention._Sweep, "_said_to_be_gone", be_slow)
+        monkeypatch.setattr(retention._Sweep, "_find_recorded_shortening", be_slow)
         assert kept(store).audit == 0
         assert chain.verify(records(store)) == (1, None)
         closed(other)

@@ -112,7 +112,7 @@ def test_a_notifier_that_fails_costs_only_its_notice(store, caplog):
     with hr.SyncRuntime([refund], store=store, notify=fail) as runtime:
         [result] = runtime.calls([CALL], run="t")
         assert runtime.approvals.list() == [result.question]
-    assert "nobody was told of the question" in caplog.text
+    assert "nobody was notified of the question" in caplog.text
 
 
 def test_notifiers_that_hang_keep_no_approver_from_being_asked(store, monkeypatch):
@@ -212,7 +212,7 @@ def test_a_notice_that_a_service_refuses_is_not_sent_again(hook, caplog):
     with hr.SyncRuntime([refund], notify=f"webhook:{service.url}") as runtime:
         runtime.calls([CALL], run="t")
     assert len(service.taken) == 1
-    assert "nobody was told" in caplog.text
+    assert "nobody was notified" in caplog.text
 
 
 @pytest.mark.parametrize(("notify", "sentence"), [

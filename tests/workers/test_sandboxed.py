@@ -269,7 +269,7 @@ def test_memory_is_above_nothing():
 def test_mounts_are_a_list_for_isolated_tools(how):
     with pytest.raises(
         ToolDefinitionError,
-        match=r"`mounts` is (a list of files and folders|for a tool that is kept apart)",
+        match=r"`mounts` is (a list of files and folders|for an isolated tool)",
     ):
         hr.FunctionTool(list_folder.fn, **how)
 

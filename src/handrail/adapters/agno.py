@@ -87,7 +87,7 @@ def _as_function(
         asked = ToolCall(fc.call_id or "", tool.name, json.dumps(arguments))
         how = _how(context, options)
         if asks:
-            # Whoever confirmed decides a question that stood open before, and no other.
+            # Whoever confirmed decides a question that was open before, and no other.
             how["words"] = {asked.id: Approval(True, by="agno")}
         (result,) = yield lambda runtime: runtime.calls([asked], **how)
         if result.ends_run:

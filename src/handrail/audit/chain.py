@@ -272,7 +272,7 @@ class _Keys:
     def fit(self, record: AuditRecord) -> bool:
         """Whether a record was hashed with the key that is in force; the first record says which that is."""
         if self._current is None:
-            # A log may have begun without a key. One that was written anew without a key uses none of those given.
+            # A log may have started without a key. One that was rewritten without a key uses none of those given.
             candidates = (*self._by_fingerprint.values(), b"")
             fitting = (key for key in candidates if _is_whole(record, key))
             self._current = next(fitting, None)
@@ -315,7 +315,7 @@ def verify(
             that was cut off before its newest key is broken.
         checkpoint: A record's number and hash, as they were once; finds a cut tail and a log that was rewritten.
     """
-    known = _Keys(keys)
+    ring = _Keys(keys)
     beginning: _Beginning | None = None
     prev = FIRST
     seq = 0
@@ -335,7 +335,7 @@ def verify(
             if checkpoint and checkpoint == (seq, prev):
                 checkpoint = None
         broken = _break_at(
-            first, record, known, seq=seq, prev=prev, checkpoint=checkpoint
+            first, record, ring, seq=seq, prev=prev, checkpoint=checkpoint
         )
         if broken:
             return count, broken
@@ -344,7 +344,7 @@ def verify(
         count += record.seq - seq
         if record.event == PENDING_BROKEN:
             return count, Broken(record.seq, _describe_pending(record))
-        if why := known.follow(record):
+        if why := ring.follow(record):
             return count, Broken(record.seq + 1, why)
         prev = record.hash
         seq = record.seq
@@ -360,7 +360,7 @@ def verify(
             f"the log ends with record {seq}; the checkpoint is record {checkpoint[0]}",
         )
     ended = beginning.ended_keys if beginning else set()
-    if count and (unused := [key for key in known.unused() if key not in ended]):
+    if count and (unused := [key for key in ring.unused() if key not in ended]):
         return count, Broken(
             seq + 1,
             f"no record was hashed with the key {unused[0]}, so the log was cut off before it, or that is no key of it",
@@ -368,7 +368,7 @@ def verify(
     return count, None
 
 
-def verify_while_kept(
+def verify_during_retention(
     read: Callable[[], Iterable[AuditRecord]],
     *,
     keys: Sequence[bytes] = (),
@@ -403,7 +403,7 @@ def _note_last(
 def _break_at(
     first: int,
     record: AuditRecord,
-    known: _Keys,
+    ring: _Keys,
     *,
     seq: int,
     prev: str,
@@ -421,7 +421,7 @@ def _break_at(
             first,
             f"record {first} does not follow record {seq}: something was taken out",
         )
-    if not known.fit(record):
+    if not ring.fit(record):
         which = f"record {first} was"
         if record.seq > first:
             which = (

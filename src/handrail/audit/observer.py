@@ -199,7 +199,7 @@ class AuditObserver:
             return
         if answer is self._answer:  # a store may answer many at once
             self._offered.extend(entries)
-            # its callback may have run before it was known to be the answer to these too
+            # its callback may have run before it became the answer to these too
             if answer.done():
                 _Offer(self._run_id, self._offered, self._untaken)(answer)
             return
@@ -221,7 +221,7 @@ class _TurnRecords(Struct, frozen=True, eq=False, gc=False):
     def __call__(self) -> AuditEntry:
         """Return one entry for all that was noted.
 
-        A record that cannot be written is reported and left out, so that the others are kept. An entry may so become
+        A record that cannot be written is reported and left out, so that the others are saved. An entry may so become
         empty (`count` is 0); the caller does not append an empty one.
         """
         records = []
@@ -263,7 +263,7 @@ class _Offer(Struct, frozen=True, eq=False, gc=False):
 
 
 def _written(entry: AuditEntry | UnwrittenEntry) -> AuditEntry:
-    """Return an entry in written form, to be kept until it is offered again: what was noted may hold large results."""
+    """Return an entry in written form, to be held until it is offered again: what was noted may hold large results."""
     return entry if isinstance(entry, AuditEntry) else entry.written()
 
 

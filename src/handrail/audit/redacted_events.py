@@ -19,7 +19,7 @@ from handrail.core.redaction import KnownSecrets
 from handrail.events import Event, HttpExchange, ModelAnswered, Streamed
 from handrail.messages import ArgumentsDelta, Delta
 
-LEFT_OUT = "[the answer is left out: a secret stands in its pieces]"
+LEFT_OUT = "[the answer is left out: its pieces hold a secret]"
 """What an observer of the wire reads in place of such an answer."""
 
 
@@ -49,7 +49,7 @@ class RedactedEvents:
         self._release()
         event = self._redact(event)
         if self._is_streamed and isinstance(event, HttpExchange):
-            # on the wire the secret stands in pieces too, with a frame around each
+            # on the wire the secret is in pieces too, with a frame around each
             event = replace(event, answer=LEFT_OUT)
         if isinstance(event, ModelAnswered):
             self._is_streamed = False
@@ -118,9 +118,9 @@ class RedactedEvents:
         return self._redact(part)
 
     def _redact_call(self, call: ToolCall) -> ToolCall:
-        known = self._calls.get(id(call))
-        if known is not None:
-            return known[1]
+        earlier = self._calls.get(id(call))
+        if earlier is not None:
+            return earlier[1]
         redacted: ToolCall = self._redact_struct(call)
         if redacted is not call:
             self._calls[id(call)] = (call, redacted)

@@ -423,7 +423,7 @@ class AuditBuilder:
         """Return the digest of a result: of the whole text where there is a key, else of the redacted one."""
         if self._keyed is None:
             return _digest(text, self._redactor)
-        # HMAC (RFC 2104, section 2) in two steps: `hmac.digest` sets up anew for each text, at five times the cost
+        # HMAC (RFC 2104, section 2) in two steps: `hmac.digest` does the first for each text, at five times the cost
         inner = self._keyed[0].copy()
         outer = self._keyed[1].copy()
         inner.update(text.encode("utf-8", "surrogatepass"))
@@ -454,13 +454,13 @@ class AuditBuilder:
         return texts
 
     def _describe_label(self, label: Label) -> str:
-        # Whoever is remembered by identity is kept, so that nobody else gets it.
-        known = self._labels.get(id(label))
-        if known is None:
+        # Whatever is remembered by identity is referenced, so that nothing else gets that id.
+        spelled = self._labels.get(id(label))
+        if spelled is None:
             if len(self._labels) >= _MOST_LABELS:
                 self._labels.clear()
-            known = self._labels[id(label)] = (label, self._spell_label(label))
-        return known[1]
+            spelled = self._labels[id(label)] = (label, self._spell_label(label))
+        return spelled[1]
 
     def _spell_label(self, label: Label) -> str:
         """Return a label, all of it: who finds none in a record knows nothing of that result."""
@@ -554,12 +554,12 @@ def _is_usual(noted: NotedEnd, admission: NotedAdmission) -> bool:
     return admission.texts is None and not admission.repairs and not noted.recalled
 
 
-def _remember(known: dict[str, str], name: str, described: str) -> None:
+def _remember(remembered: dict[str, str], name: str, described: str) -> None:
     """Remember how a short name is recorded; forget all where there are too many."""
     if len(name) <= _LONGEST_ID:
-        if len(known) >= _MOST_IDS:
-            known.clear()
-        known[name] = described
+        if len(remembered) >= _MOST_IDS:
+            remembered.clear()
+        remembered[name] = described
 
 
 def note_answer(turn: int, answer: Turn) -> NotedAnswer:
@@ -617,7 +617,7 @@ def _in_ascii(text: str) -> str:
 
 @lru_cache(maxsize=64)
 def _begin_digests(key: bytes) -> tuple[hashlib._Hash, hashlib._Hash]:
-    """Return the two digests of an HMAC with SHA-256, begun with the key: that of the text, and that of this digest."""
+    """Return the two digests of an HMAC with SHA-256 that start with the key: of the text, and of this digest."""
     if len(key) > _BLOCK_BYTES:
         key = hashlib.sha256(key).digest()
     block = key.ljust(_BLOCK_BYTES, b"\0")

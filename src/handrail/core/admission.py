@@ -92,7 +92,7 @@ class Admitted(Struct, frozen=True):
     guarded: bool = True
     """The same write again in one run is answered by the first one's result: a model repeats itself, code means it."""
     provenance: Provenance | None = None
-    """What nobody trusted has said of it, where a person is asked for that."""
+    """What text that nobody trusts has to do with it, where a person is asked for that."""
 
 
 # ---------------------------------------------------------------------- parsing

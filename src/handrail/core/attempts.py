@@ -65,7 +65,7 @@ class CallOutcome(Struct):
     done_under: str = ""
     """The ledger's key of the write, if it is not the key with which the call was admitted."""
     plain: bool = False
-    """Whether the value is known to be plain; see `effects.Returned`."""
+    """Whether the value is plain for certain; see `effects.Returned`."""
     body: bytes | None = None
     """The value as JSON, where it was encoded for the ledger."""
 

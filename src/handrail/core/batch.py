@@ -68,7 +68,7 @@ class CallState(Struct, eq=False):
         index: Its place among the calls of the batch.
         place: Its place in the turn, for journal and keys; a step that follows a call comes after all calls.
         key: Of a write that declares none, where its place does not give it.
-        name: What it is known by in every process, where that is not its place.
+        name: Its name in every process, where that is not its place.
         admitted: None until the call has passed every check. Once it has ended, the call as it was carried out,
             perhaps edited by a person.
         execution: None of a plain call that has taken no other steps than those of `plain_calls`.
@@ -114,7 +114,7 @@ class Batch:
         finish: How the model's answer ended; no call of a cut answer runs.
         turn: Number of the turn in its run, for the keys of writes that declare none.
         recorded: Recorded results, by the place of the call: those calls are not carried out again.
-        names: What the calls are known by in every process, one for each; empty for one that is known by its place.
+        names: The names of the calls in every process, one for each; empty for one that is named by its place.
         follows: The batch whose calls these follow by rule, where they are made of the arguments of those alone.
         closing: Tool and arguments of the calls that would close a circle; they are refused. See `loop_detection`.
         positions: Of calls that code makes, one for each. Code means what it writes: nothing in these calls refers to

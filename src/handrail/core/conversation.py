@@ -77,7 +77,7 @@ class Progress(Struct):
     round_name: str = ""
     """What the last turn belonged to, as the caller calls it; see `Runtime.calls`."""
     last_names: Sequence[str] = ()
-    """What the calls of the last turns are known by in every process, as far as a turn may be handed over again."""
+    """The names of the last turns' calls in every process, as far as a turn may be handed over again."""
     trust: Trust = field(default_factory=Trust)
     """What the run has read, and from whom. Of all its rounds: a new question does not make it forget."""
 
@@ -89,7 +89,7 @@ class Progress(Struct):
         self.repeats = LoopDetector()
 
     def note_names(self, names: Sequence[str]) -> bool:
-        """Note what calls are known by; return whether the same ones were handed over lately."""
+        """Note the names of calls; return whether the same ones were handed over lately."""
         if not names or not all(names):
             return False
         if self.knows_names(names):
@@ -98,7 +98,7 @@ class Progress(Struct):
         return False
 
     def knows_names(self, names: Sequence[str]) -> bool:
-        """Whether calls that are known by these names were handed over lately."""
+        """Whether calls of these names were handed over lately."""
         return bool(names) and set(names).issubset(self.last_names)
 
 

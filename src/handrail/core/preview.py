@@ -35,11 +35,11 @@ from handrail.tools.tool import BaseTool
 
 
 class Preview(Struct, frozen=True):
-    """What would become of a call, as far as it can be said before the call is made.
+    """What would become of a call, as far as can be decided before the call is made.
 
     Attributes:
         decision: `allow`: it would run. `ask`: a person would be asked. `deny`: it would be refused.
-        failure: What the model would be told, where it would not run at once.
+        failure: What the model would read, where it would not run at once.
         question: What a person is asked, where the question is stored: it can be answered before the call is made.
     """
 

@@ -173,7 +173,7 @@ class KnownSecrets:
     def certain_length(self, text: str) -> int:
         """Return how much of the beginning of a stream can be redacted whatever comes next.
 
-        Behind it stands what may be the beginning of a secret, or a secret that may belong to a longer one.
+        The rest may be the beginning of a secret, or a secret that may belong to a longer one.
         """
         certain = self._beginning_of_last(text)
         for begin, end in sorted(self.spans(text)):
@@ -292,7 +292,7 @@ class Redactor:
         bare_spans = _key_spans(bare)
         if self._secrets is not None:
             bare_spans += self._secrets.spans(bare)
-        # The text as it stands, too: in the plain form a wide quote inside a secret would end it.
+        # The original text, too: in the plain form a wide quote inside a secret would end it.
         spans = _key_spans(text)
         spans += [(places[begin], places[end - 1] + 1) for begin, end in bare_spans]
         return _without(text, spans)
@@ -496,7 +496,7 @@ def _forms(secret: str) -> set[str]:
 
 
 def _json_forms(text: str) -> set[str]:
-    """Return how a text stands in JSON that is ASCII, and in JSON that is not."""
+    """Return a text as JSON writes it in ASCII, and otherwise."""
     return {json.dumps(text, ensure_ascii=each)[1:-1] for each in (True, False)}
 
 

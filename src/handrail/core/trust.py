@@ -126,7 +126,7 @@ class Trust(Struct, eq=False):
         self.private = (*self.private, PrivateText(source, text, values))
 
     def note_unseen(self, label: Label) -> None:
-        """Take a result into account of which only the label is known."""
+        """Take a result into account of which only the label remains."""
         if label.integrity == "untrusted" and self.taint is None:
             self.taint = label
         if label.confidentiality == "private":
@@ -215,7 +215,7 @@ def find_objection(
     *,
     is_asked: bool = False,
 ) -> Provenance | None:
-    """Return what nobody trusted has said of a call that sends something; None where nobody needs to be asked.
+    """Return what untrusted text has to do with a call that sends something; None where nobody needs to be asked.
 
     Args:
         taint: The label of the first untrusted result that whoever made the call had read; None where there is none.

@@ -6,7 +6,7 @@ A claim is durable before the tool starts, so a write is never started twice by 
 from the ledger what became of it, or that nobody can say.
 
 Rule 1: a write that may have happened is never started again by itself, unless its tool declares that it may be.
-Rule 2: once a write has started, an unavailable store or a cancelled run takes nothing back from what is known of it.
+Rule 2: once a write has started, an unavailable store or a cancelled run changes nothing in its outcome.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ def _ask_to_repeat(
     try:
         return (yield from _repeat_if_approved(held, question, outcome, settings))
     except (StoreUnavailable, CallCancelled):
-        # what is known of the write is still true
+        # the outcome of the write is still true
         return outcome
 
 
@@ -258,7 +258,7 @@ def _list_locks(resources: Sequence[Resource]) -> tuple[str, ...]:
 def name_scope(tenant: str, tool: str) -> str:
     """Return what the ledger keeps the writes of a tool under: `refund`, or `acme/refund` for a tenant.
 
-    A slash in the name of a tool makes it no tenant's: without a tenant, `acme/refund` is kept as `/acme/refund`.
+    A slash in the name of a tool makes it no tenant's: without a tenant, `acme/refund` is stored as `/acme/refund`.
 
     Args:
         tenant: With its slash; empty without one.

@@ -109,7 +109,7 @@ class Timing(Struct, frozen=True):
 
 
 class QueueStats(Struct, frozen=True):
-    """How a queue stands.
+    """The state of a queue.
 
     Attributes:
         waiting: Segments that nobody performs yet.
@@ -123,7 +123,7 @@ class QueueStats(Struct, frozen=True):
 
 
 class DispatchStats(Struct, frozen=True):
-    """How a dispatcher stands.
+    """The state of a dispatcher.
 
     Attributes:
         queues: Of each queue with a segment.
@@ -173,7 +173,7 @@ class Dispatcher(Protocol):
 
         Raises:
             ConfigError: The segment cannot be stored: a number out of range.
-            StoreUnavailable: Nothing was enqueued, as far as is known.
+            StoreUnavailable: The store did not answer; nothing was enqueued, as far as can be seen from here.
         """
         ...
 

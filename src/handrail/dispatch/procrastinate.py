@@ -9,7 +9,7 @@ job's task where a run must settle its writes first. docs/decisions/0016-many-wo
 
 Rule 1: a job is claimed, finished and let go by statements that name the worker and the attempt.
 Rule 2: a job has its run as lock, and no `scheduled_at`: one of the future would block the present one.
-Rule 3: no finished row is kept, whoever finished it.
+Rule 3: finished rows are deleted, whoever finished them.
 Rule 4: everything lies in the schema `handrail_jobs`, and is named with it; functions look there by their own
         `search_path`, since they are called on the store's connections too.
 """
@@ -88,7 +88,7 @@ class ProcrastinateDispatcher(TableDispatcher):
 def app_for(store: DurableStore) -> App:
     """Return procrastinate's application for the segments of a store in Postgres, for its shell and its views.
 
-    `procrastinate --app=MODULE.NAME shell` lists jobs and cancels them; a running one is told within a second. Do not
+    `procrastinate --app=MODULE.NAME shell` lists jobs and cancels them; a running one stops within a second. Do not
     start procrastinate's worker on it: segments are performed by `handrail worker`.
     """
     from procrastinate import App, PsycopgConnector

@@ -42,8 +42,8 @@ class Requeued(Struct, frozen=True):
 
     Attributes:
         run_id: The run of the segment.
-        worker: The worker; empty where nothing of it is known.
-        silent_s: How long it had been silent, by the database's clock; None where nothing of it is known.
+        worker: The worker; empty where the store has no row of it.
+        silent_s: How long it had been silent, by the database's clock; None where the store has no row of it.
     """
 
     run_id: str

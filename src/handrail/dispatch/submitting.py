@@ -114,7 +114,7 @@ def submit(
 
 
 _prepared: WeakSet[Any] = WeakSet()
-"""The stores whose dispatcher is known to have its tables."""
+"""The stores whose dispatcher has its tables."""
 
 
 def _prepare(store: object) -> None:

@@ -214,7 +214,7 @@ class _Shift:
         self._timing = dispatcher.timing
         self._worker = f"{owner()}/{token_hex(4)}"
         self._loop = asyncio.get_running_loop()
-        self._heard = asyncio.Event()
+        self._wake_up = asyncio.Event()
         self._ended = asyncio.Event()
         self._is_stopping = False
         self._is_over = False
@@ -233,7 +233,7 @@ class _Shift:
         self._looked = self._probed = -1e9
         self._beaten = self._reached = -1e9
         self._in_reach_since: float | None = None
-        """From when on the database is known to have been in reach without a long gap, by its clock."""
+        """Since when the database has been in reach without a long gap, by its clock."""
         self._beaten_at = -1e9
         """When the database had our last beat, by its clock."""
         self._sweep_at = -1e9
@@ -244,7 +244,7 @@ class _Shift:
         if what != ENQUEUED:
             self._looked = -1e9
         with suppress(RuntimeError):  # the loop is closed, and nobody works
-            self._loop.call_soon_threadsafe(self._heard.set)
+            self._loop.call_soon_threadsafe(self._wake_up.set)
 
     async def run(self) -> None:
         """Work until `stop` was called and what ran has ended."""
@@ -275,13 +275,13 @@ class _Shift:
     async def stop(self, grace_s: float) -> None:
         """Claim no more, wait for what runs, cancel it after the grace, and wait until the shift has ended."""
         self._is_stopping = True
-        self._heard.set()
+        self._wake_up.set()
         if self._tasks:
             # a NaN would put the loop's timers out of order
             await asyncio.wait([*self._tasks.values()], timeout=max(0.0, grace_s))
         await self._end_tasks()
         self._is_over = True
-        self._heard.set()
+        self._wake_up.set()
         try:
             await asyncio.wait_for(self._ended.wait(), 2 * _LEAVE_S)
         except TimeoutError:
@@ -301,7 +301,7 @@ class _Shift:
     # ------------------------------------------------------------------ one round
 
     async def _round(self) -> None:
-        self._heard.clear()
+        self._wake_up.clear()
         try:
             await self._stay_alive()
             await self._look_at_held()
@@ -325,13 +325,13 @@ class _Shift:
         if not self._is_silent:
             wait_s = min(wait_s, max(0.0, self._sweep_at - time.monotonic()))
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._heard.wait(), wait_s)
+            await asyncio.wait_for(self._wake_up.wait(), wait_s)
 
     async def _stay_alive(self) -> None:
         """Beat when it is time, and look for dead workers when it is time."""
         now = time.monotonic()
         if now - self._reached > self._gap_s:
-            # We have just begun, were frozen, or the database was gone.
+            # We have just started, were frozen, or the database was gone.
             self._in_reach_since = None
         if now - self._beaten >= self._timing.beat_s or self._in_reach_since is None:
             self._in_reach_since, self._beaten_at = await self._transact(self._beat)
@@ -350,7 +350,7 @@ class _Shift:
         return max(self._timing.beat_s, self._timing.dead_s - 3 * self._timing.beat_s)
 
     def _beat(self, database: Database, at: float) -> tuple[float, float]:
-        """Say that we are alive; return from when on the database is known to have been in reach, and its time."""
+        """Say that we are alive; return since when the database has been in reach, and its time."""
         since = self._reached_since(at)
         reached = self._rows.beat(
             database,
@@ -503,7 +503,7 @@ class _Shift:
         finally:
             self._running.pop(name, None)
             self._tasks.pop(name, None)
-            self._heard.set()
+            self._wake_up.set()
 
     def _set_aside(self, held: Held) -> None:
         if len(self._aside) >= _MOST_ASIDE:

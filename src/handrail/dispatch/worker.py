@@ -6,7 +6,7 @@
 A segment resumes its run by `Runtime.resume`, until the run waits for somebody or has ended. What is stored decides
 everything else: the journal which steps are done, the ledger which writes, and the run's epoch who may add to it.
 
-Rule 1: a segment is finished only once the store says how its run stands; else it is handed back.
+Rule 1: a segment is finished only once the store has given the state of its run; else it is handed back.
 Rule 2: a worker that lacks a tool which a run needs hands its segment back, and says so. So two versions of the tools
         can be deployed side by side.
 Rule 3: only the worker that has the segment takes its run over. It reads the run's epoch while the segment is certainly

@@ -45,7 +45,7 @@ from handrail.tools.toolset import Toolset
 from handrail.workers.threads import wrap_error
 
 OUT_OF_TIME = "out_of_time"
-"""The code of a ModelError that stands for the run's own time limit."""
+"""The code of a ModelError where the run's own time limit has passed."""
 
 
 class Words(Struct, eq=False):
@@ -367,8 +367,8 @@ class ActiveRun(Struct, eq=False):
     # ------------------------------------------------------------------ events
 
     @property
-    def is_heard(self) -> bool:
-        """Whether anybody learns of its events."""
+    def has_observers(self) -> bool:
+        """Whether its events go anywhere: to observers or into the audit log."""
         return bool(self.observers) or self.trail is not None
 
     def tell(self, event: Event) -> None:
@@ -414,7 +414,7 @@ async def wait_until_audited(
     try:
         await asyncio.wait_for(_record_all(observer), within_s)
     except Exception as error:
-        # a driver's own errors too: whatever it raises, nothing is known to be written
+        # a driver's own errors too: whatever it raises, assume that nothing was written
         return error
     return None
 

@@ -13,7 +13,7 @@ again.
 An approval is used once. The claim of a write uses it in the same commit, if one store keeps both. For a read, or
 without such a store, it is used right before the call starts.
 
-Rule 1: the first answer counts. An approver that is still being asked is told to stop, and its answer is ignored.
+Rule 1: the first answer counts. An approver that is still being asked is withdrawn from, and its answer is ignored.
 Rule 2: an answer given here is stored exactly like one given in another process.
 """
 
@@ -114,16 +114,16 @@ class Approvals:
         return answer
 
     async def _notify(self, question: ApprovalRequest) -> None:
-        """Tell the notifier of a question that was stored here, once."""
+        """Notify people of a question that was stored here, once."""
         unnoticed = self._services.unnoticed
         if not unnoticed.discard(question.id):
             return
-        # as the store has it, so that whoever is told finds it there
+        # as the store has it, so that whoever is notified finds it there
         run_id = qualify_name(self._scope.removesuffix("/"), question.run_id)
         try:
             await self._services.notify(replace(question, run_id=run_id))
         except asyncio.CancelledError:
-            # The caller hung up, perhaps before anybody was told: better twice than never.
+            # The caller hung up, perhaps before anybody was notified: better twice than never.
             unnoticed.add(question.id)
             raise
 
@@ -186,7 +186,7 @@ class Approvals:
     async def _decide_stored(
         self, store: ApprovalStore, active: ActiveRun, asked: AskHuman
     ) -> Approval | ApprovalRequest | None:
-        """Return what the kept question's answer means for the call."""
+        """Return what the answer to the stored question means for the call."""
         for _ in range(_MOST_LOOKS):
             request = await self._load_or_store(store, active, asked)
             if asked.awaits_result:
@@ -220,17 +220,17 @@ class Approvals:
     async def _load_or_store(
         self, store: ApprovalStore, active: ActiveRun, asked: AskHuman
     ) -> ApprovalRequest:
-        """Store the request, or return the one that stands for it.
+        """Store the request, or return an earlier one that asks the same.
 
-        In a stored run that is the one of its place. The turns of other runs are counted anew by each process, and a
+        In a stored run that is the one of its place. Each process counts the turns of other runs from 1, and a
         call is handed over again to learn its answer, so there it is the one of what is asked: each decision is for one
         call.
 
         The requests of a cancelled run are closed; if the run is resumed, its call gets a new one.
         """
         in_place = active.recording is not None
-        known = await wait_for(store.list_approvals(state="", run_id=active.id))
-        earlier = [each for each in known if _is_about(each, asked, in_place=in_place)]
+        stored = await wait_for(store.list_approvals(state="", run_id=active.id))
+        earlier = [each for each in stored if _is_about(each, asked, in_place=in_place)]
         for each in earlier:
             if each.state in ("open", "approved") and each.id != asked.refused:
                 stricter = replace(each, required_approvals=asked.required_approvals)
@@ -285,9 +285,9 @@ class Approvals:
         active: ActiveRun,
         asked: AskHuman,
     ) -> ApprovalRequest:
-        """Answer an open question by the word that came with its call; return it as it stands then.
+        """Answer an open question by the decision that came with its call; return its new state.
 
-        A word counts for a question that was open before the word came: nobody has seen one that is asked only now.
+        It counts for a question that was open before the decision came: nobody has seen one that is asked only now.
         Edited arguments that do not fit decide nothing.
         """
         word = active.words and active.words.word_on(question, asked.call.id)
@@ -302,7 +302,7 @@ class Approvals:
         active: ActiveRun,
         asked: AskHuman,
     ) -> ApprovalRequest:
-        """Answer an open question by a standing approval, or by whoever is here; return it as it stands then."""
+        """Answer an open question by a standing approval, or by this process's approver; return its new state."""
         if question.required_approvals == 1 and isinstance(
             store, StandingApprovalStore
         ):
@@ -335,7 +335,7 @@ class Approvals:
         asked: AskHuman,
         approver: Approver,
     ) -> ApprovalRequest:
-        """Ask the approver, until it or somebody elsewhere has answered; return the question as it stands then."""
+        """Ask the approver, until it or somebody elsewhere has answered; return the question's new state."""
         here = asyncio.ensure_future(self._services.ask_human(approver, asked))
         elsewhere = asyncio.ensure_future(_wait_for_decision(store, question))
         try:
@@ -469,7 +469,7 @@ def standing_approval_entry(
 async def _store_answer(
     store: ApprovalStore, question: ApprovalRequest, answer: Approval
 ) -> ApprovalRequest:
-    """Answer a question; return it as it stands: somebody may have been quicker."""
+    """Answer a question; return its new state: somebody may have been quicker."""
     decision = store.decide(
         question.id,
         granted=answer.granted,
@@ -490,11 +490,11 @@ async def _record_answer(
 ) -> None:
     """Store a standing approval that was given with an answer, and record a yes that does not decide yet."""
     entries: list[AuditEntry] = []
-    stands = (
+    is_standing = (
         answer.granted and answer.scope != "once" and question.required_approvals == 1
     )
     if (
-        stands
+        is_standing
         and current.state == "approved"
         and isinstance(store, StandingApprovalStore)
     ):
@@ -509,28 +509,32 @@ async def _record_answer(
 
 
 def decision_entry(
-    known: ApprovalRequest,
+    question: ApprovalRequest,
     *,
     granted: bool,
     by: str,
     reason: str = "",
     edited: Mapping[str, Json] | None = None,
 ) -> AuditEntry:
-    """Return what is recorded of a person's word on a question, as the question stands then."""
+    """Return the record of a person's decision on a question.
+
+    Args:
+        question: As the store has it after the decision.
+    """
     several: dict[str, Json] = {}
-    if known.required_approvals > 1:
+    if question.required_approvals > 1:
         several = {
-            "agreed": list(known.agreed),
-            "required_approvals": known.required_approvals,
+            "agreed": list(question.agreed),
+            "required_approvals": question.required_approvals,
         }
     return person_entry(
         "ApprovalDecided",
-        known.run_id,
+        question.run_id,
         Redactor(),
         by=by,
-        question=known.id,
-        call=known.call_id,
-        tool=known.tool,
+        question=question.id,
+        call=question.call_id,
+        tool=question.tool,
         granted=granted,
         reason=reason,
         arguments=edited,
@@ -560,24 +564,28 @@ async def _wait_for_decision(
         await asyncio.sleep(wait_s)
         wait_s = min(2 * wait_s, _LONGEST_LOOK_S)
         try:
-            kept = await wait_for(
+            stored = await wait_for(
                 store.list_approvals(state="", run_id=question.run_id)
             )
         except StoreUnavailable:
             # it may be back at the next look; whoever is asked here can still answer
             continue
         if found := next(
-            (each for each in kept if each.id == question.id and each.state != "open"),
+            (
+                each
+                for each in stored
+                if each.id == question.id and each.state != "open"
+            ),
             None,
         ):
             return found
 
 
-def _withdraw(approver: Approver, asked: AskHuman, kept: ApprovalRequest) -> None:
+def _withdraw(approver: Approver, asked: AskHuman, question: ApprovalRequest) -> None:
     """Take a question back from whoever is still being asked here."""
     try:
         if isinstance(approver, Withdrawing):
-            approver.withdraw(asked, kept)
+            approver.withdraw(asked, question)
     except Exception as error:
-        # somebody else's code, which must not cost the word that was given
+        # somebody else's code, which must not cost the answer that was given
         logs.log_exception("an approver raised when its question was taken back", error)

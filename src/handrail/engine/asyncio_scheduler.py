@@ -56,7 +56,7 @@ class AsyncioScheduler:
         """Return when every call has its result; if the task is cancelled, the calls are cancelled first.
 
         Raises:
-            Exception: Whatever has kept the calls from being carried out.
+            Exception: Whatever has stopped the calls from being carried out.
         """
         active = executor.active
         stop = executor.cancel_soon

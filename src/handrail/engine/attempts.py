@@ -32,7 +32,8 @@ from handrail.workers.processes import ProcessEnded, WorkerCall
 from handrail.workers.sandboxed import SandboxedCall
 from handrail.workers.threads import ThreadTask, run_tool
 
-# An async tool that is cancelled gets this long to end; then the call is over and the tool is said to be running on.
+# An async tool that is cancelled gets this long to end; then the call is over, and its result says that the tool still
+# runs.
 CANCEL_GRACE_S = 0.5
 
 
@@ -88,7 +89,7 @@ class Attempts(Struct, eq=False):
         now: Monotonic seconds.
         troubled: The tools whose breaker has something to note.
         under_way: The newest attempt of each call that has one.
-        secrets: What the log must not hold; None where nothing is known.
+        secrets: What the log must not hold; None where there are no secrets.
         together: Those that began with the same time and share an alarm.
     """
 
@@ -174,7 +175,7 @@ class Attempts(Struct, eq=False):
                 attempt.apart.kill()
 
     def stop_sharing_alarms(self) -> None:
-        """Let attempts that begin from here on, which is later, share no alarm with those that have begun."""
+        """Let attempts that start from now on share no alarm with earlier ones."""
         self.together.clear()
 
     def cancel_alarms(self) -> None:
@@ -315,7 +316,7 @@ class Attempts(Struct, eq=False):
             self._give_up(attempt)
 
     def _give_up(self, attempt: Attempt, end: End = End.RUNNING_ON) -> None:
-        """Answer without the tool; a report that comes after all is told to observers."""
+        """Answer without the tool; observers get a report that comes after all."""
         if self.under_way.get(attempt.state) is not attempt:
             return  # it ended in time
         if end is End.RUNNING_ON:

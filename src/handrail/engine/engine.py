@@ -82,7 +82,7 @@ from handrail.engine.scoped_store import (
 )
 from handrail.engine.shared import SharedResources
 from handrail.engine.tool_visibility import ToolVisibility, resolve_selector
-from handrail.engine.unsaved_records import Unrecorded
+from handrail.engine.unsaved_records import UnsavedRecords
 from handrail.errors import (
     PENDING,
     Code,
@@ -280,8 +280,8 @@ class Engine:
         self.observers = (*observers, *observers_by_environment(observers))
         self._secrets = _texts_of(secrets)
         self.principal = principal
-        self._known = KnownSecrets(self._secrets)
-        self._redactor = Redactor(self._known)
+        self._known_secrets = KnownSecrets(self._secrets)
+        self._redactor = Redactor(self._known_secrets)
         self._digested: tuple[Toolset | None, str] = (None, "")
         """The tools whose digest was taken last, and the digest."""
         self.budget = budget or Budget()
@@ -311,8 +311,8 @@ class Engine:
         self.scope = scope
         self.scope_prefix = f"{scope}/" if scope else ""
         store = self._store_of_all
-        if self._known.forms and isinstance(store, RunStore):
-            store = cast(Store, sealed_store.SealedStore(store, self._known))
+        if self._known_secrets.forms and isinstance(store, RunStore):
+            store = cast(Store, sealed_store.SealedStore(store, self._known_secrets))
         self.store: Store = cast(Store, ScopedStore(store, scope)) if scope else store
         # Asked once: a check against a protocol costs as much as a call.
         self._audits = self.store if isinstance(self.store, AuditStore) else None
@@ -320,7 +320,7 @@ class Engine:
         self.leases = self.store if isinstance(self.store, LeaseStore) else None
         self.looks_up = self.store if isinstance(self.store, LookUpStore) else None
         self._gathers = self.store if isinstance(self.store, GatheringStore) else None
-        self.unrecorded = Unrecorded(self.store, self._keeps)
+        self.unsaved = UnsavedRecords(self.store, self._keeps)
         self.settings = replace(
             self.settings,
             scope=self.scope_prefix,
@@ -396,7 +396,7 @@ class Engine:
             self._deployment.tenants.move_to_end(scope)
             while len(self._deployment.tenants) > MOST_TENANTS_REMEMBERED:
                 oldest = next(iter(self._deployment.tenants.values()))
-                if not oldest.unrecorded.is_empty:
+                if not oldest.unsaved.is_empty:
                     break  # it still has something to tell the store
                 self._deployment.tenants.popitem(last=False)
         return tenant
@@ -458,20 +458,20 @@ class Engine:
         progress = self._open_progress(run if by_calls else None, said)
         started = self.now()
         principal = self.principal if principal is None else principal
-        known = self.known_secrets(inject) if inject else self._known
+        secrets = self.known_secrets(inject) if inject else self._known_secrets
         flow_state = self._make_flow(flow)
         listening, trace = self._gather_observers(
             (*self.observers, *observers),
             run_id,
             progress=progress,
-            known=known,
+            secrets=secrets,
             principal=principal,
             options=options,
             is_audited=is_audited,
         )
         trail = None
         if is_audited and self._audits is not None:
-            trail = self._make_trail(run_id, known, principal)
+            trail = self._make_trail(run_id, secrets, principal)
         settings = replace(
             self.settings,
             policy=policy or self.policy,
@@ -482,7 +482,7 @@ class Engine:
             key_prefix=f"{run_id}/{progress.nonce}" if progress.nonce else "",
             tell=partial(tell_all, listening, run_id) if listening else None,
             trail=trail,
-            secrets=known if known.forms else None,
+            secrets=secrets if secrets.forms else None,
             injected=inject or {},
             refusal=None if flow_state is None else flow_state.refusal,
             trust=progress.trust,
@@ -514,34 +514,39 @@ class Engine:
         run_id: str,
         *,
         progress: Progress,
-        known: KnownSecrets,
+        secrets: KnownSecrets,
         principal: str,
         options: Options | None,
         is_audited: bool,
     ) -> tuple[tuple[Observer, ...], RunTrace | None]:
-        """Return who hears what happens in a run, and what traces it."""
+        """Return who observes a run, and what traces it."""
         listening = observers
         trace = None
         if listening and is_audited:
             trace = self._trace_run(
-                listening, run_id, progress, options=options, known=known, by=principal
+                listening,
+                run_id,
+                progress,
+                options=options,
+                secrets=secrets,
+                by=principal,
             )
-        if known.forms and listening:
-            listening = _hide_secrets(listening, run_id, known)
+        if secrets.forms and listening:
+            listening = _hide_secrets(listening, run_id, secrets)
         if trace is not None:
             listening += (trace,)  # it redacts for itself
         return listening, trace
 
     def _make_trail(
-        self, run_id: str, known: KnownSecrets, principal: str
+        self, run_id: str, secrets: KnownSecrets, principal: str
     ) -> AuditObserver:
         """Return what writes a run's events into the audit log."""
         assert self._audits is not None
-        redactor = self._redactor_of(known)
+        redactor = self._make_redactor(secrets)
         return AuditObserver(self._audits, run_id, redactor, principal)
 
-    def _redactor_of(self, known: KnownSecrets) -> Redactor:
-        return self._redactor if known is self._known else Redactor(known)
+    def _make_redactor(self, secrets: KnownSecrets) -> Redactor:
+        return self._redactor if secrets is self._known_secrets else Redactor(secrets)
 
     def _trace_run(
         self,
@@ -550,14 +555,14 @@ class Engine:
         progress: Progress,
         *,
         options: Options | None,
-        known: KnownSecrets,
+        secrets: KnownSecrets,
         by: str,
     ) -> RunTrace | None:
         """Return what traces a run, if one of its observers does."""
         tracer = find_tracer(observers)
         if tracer is None:
             return None
-        redactor = self._redactor_of(known)
+        redactor = self._make_redactor(secrets)
         return tracer.trace_run(
             TracedRun(
                 run_id,
@@ -598,13 +603,13 @@ class Engine:
             if name not in openly or isinstance(value, Secret)
             for text in texts_in(value)
         ]
-        return KnownSecrets((*self._secrets, *texts)) if texts else self._known
+        return KnownSecrets((*self._secrets, *texts)) if texts else self._known_secrets
 
     def _open_progress(self, run_id: str | None, said: str | Sequence[str]) -> Progress:
-        """Return how far a run of that name has come, which has heard what people said; of None a new one."""
+        """Return how far a run of that name has come, or a new progress; it trusts the words that people said."""
         progress = Progress() if run_id is None else self._recall(run_id)
         if said:
-            progress.trust.trust_words(_list_said(said))
+            progress.trust.trust_words(_list_words(said))
         return progress
 
     def _recall(self, run_id: str) -> Progress:
@@ -651,7 +656,7 @@ class Engine:
         name = qualify_name(self.scope, active.id)
         if self._deployment.live.setdefault(name, active) is not active:
             raise RunUnderWay(f"the run {active.id!r} is under way already")
-        if active.is_heard:
+        if active.has_observers:
             active.tell(RunStarted(active.id, model))
 
     def finish_run(self, active: ActiveRun, ending: Ending) -> Run[Any]:
@@ -659,7 +664,7 @@ class Engine:
         self._deployment.live.pop(qualify_name(self.scope, active.id), None)
         active.end_waiting()
         active.stop_driving()
-        if active.is_heard:
+        if active.has_observers:
             active.tell(RunEnded(active.id, ending.status, ending.reason))
         progress = active.progress
         return Run(
@@ -680,7 +685,7 @@ class Engine:
     def release_run(self, active: ActiveRun) -> None:
         """Release a stored run that ended for its caller but not in the store, so that any process may resume it."""
         if active.recording is not None and (entry := active.recording.release_entry()):
-            self.unrecorded.enter(entry)
+            self.unsaved.enter(entry)
 
     def callable_tools(
         self, calls: Sequence[ToolCall] = (), selector: Selector | None = None
@@ -1144,7 +1149,7 @@ class Engine:
         if unsettled := active.list_unsettled():
             self.hurry()
         for settled in unsettled:
-            with suppress(Exception):  # kept in this process, see `unsaved_records`
+            with suppress(Exception):  # this process holds it, see `unsaved_records`
                 yield settled
         return (yield from self._confirm_sent(active, recording))
 
@@ -1267,7 +1272,7 @@ class Engine:
     def close_store(self) -> None:
         """Close the store, if it was opened here and not given: what was asked until now is recorded first."""
         for engine in (self._deployment.root, *self._deployment.tenants.values()):
-            engine.unrecorded.close()
+            engine.unsaved.close()
         if (
             self._opened_store
             and (close := getattr(self.store, "close", None)) is not None
@@ -1319,7 +1324,7 @@ def _raise_if_it_waits(wait: ModelWait, error: ModelError, active: ActiveRun) ->
         raise RunPostponed(reason, wait_s, model_turn=wait.turn)
 
 
-def _list_said(said: str | Sequence[str]) -> list[str]:
+def _list_words(said: str | Sequence[str]) -> list[str]:
     texts = [said] if isinstance(said, str) else list(said)
     if not all(isinstance(text, str) for text in texts):
         raise ConfigError(f"said is {said!r}; it takes a text, or a list of texts")
@@ -1397,11 +1402,11 @@ def _check_budget(budget: Any) -> Budget:
 
 
 def _hide_secrets(
-    observers: Sequence[Observer], run_id: str, known: KnownSecrets
+    observers: Sequence[Observer], run_id: str, secrets: KnownSecrets
 ) -> tuple[Observer, ...]:
-    """Return one observer that tells others what it hears, without secrets."""
+    """Return one observer that passes events to others, without secrets."""
     tell = partial(tell_all, observers, run_id)
-    return (redacted_events.RedactedEvents(known, tell),)
+    return (redacted_events.RedactedEvents(secrets, tell),)
 
 
 def make_run_input(

@@ -274,7 +274,7 @@ class BatchExecutor:
                 self.ask_store(
                     state,
                     effect,
-                    self.engine.unrecorded.look_up,
+                    self.engine.unsaved.look_up,
                     self.engine.looks_up,
                     claim,
                 )
@@ -438,7 +438,7 @@ class BatchExecutor:
     def admit(self, state: CallState, effect: Admit) -> None:
         """Decide in a thread whether a call may run; it may not where that takes too long.
 
-        A function that hangs keeps its thread, and what it says in the end is not heard.
+        A function that hangs keeps its thread, and what it returns in the end is ignored.
         """
         pending = self.wait(state, effect)
         events: list[Event] = []
@@ -686,7 +686,7 @@ class BatchExecutor:
             )
             return
         self.active.send_records()
-        self.ask_store(state, effect, self.engine.unrecorded.claim, effect)
+        self.ask_store(state, effect, self.engine.unsaved.claim, effect)
 
     def claim_settled(self, state: CallState, effect: Claim, _: None) -> None:
         """Claim a write whose run has no other one that is not settled."""
@@ -711,7 +711,7 @@ class BatchExecutor:
             state.call,
             self.leases[state].claim,
             effect,
-            self.engine.unrecorded,
+            self.engine.unsaved,
             self.scheduler,
         )
         answer.add_done_callback(sent)
@@ -764,7 +764,7 @@ class BatchExecutor:
             refused = partial(
                 late_results.tell_refused, self.active, state.call, effect
             )
-            self.engine.unrecorded.settle(effect, self.leases[state].claim, refused)
+            self.engine.unsaved.settle(effect, self.leases[state].claim, refused)
         self.throw(state, error)
 
     def check_silence(self) -> None:
@@ -1099,7 +1099,7 @@ class BatchExecutor:
         lease = self.leases.get(state)
         late_results.settle(
             engine.store,
-            engine.unrecorded,
+            engine.unsaved,
             self.active,
             state,
             lease=lease,
@@ -1157,7 +1157,7 @@ def _decide(
     events: list[Event],
     decisions: list[Admitted | Failure],
 ) -> None:
-    """Add whether a call may run to `decisions`, and to `events` what observers are to be told."""
+    """Add whether a call may run to `decisions`, and what observers get to `events`."""
     decisions.append(
         admit(
             effect.call,

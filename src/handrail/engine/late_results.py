@@ -22,7 +22,7 @@ from handrail.effects import Claim, Outcome, Raised, Returned, Settle
 from handrail.engine.active_run import ActiveRun
 from handrail.engine.leases import Lease
 from handrail.engine.scheduler import Scheduler
-from handrail.engine.unsaved_records import Unrecorded
+from handrail.engine.unsaved_records import UnsavedRecords
 from handrail.errors import Fenced, NoEffect, StoreUnavailable, TooLarge
 from handrail.events import FinishedLate, LateResult
 from handrail.ports import Store
@@ -30,7 +30,7 @@ from handrail.ports import Store
 
 def settle(
     store: Store,
-    unrecorded: Unrecorded,
+    unsaved: UnsavedRecords,
     active: ActiveRun,
     state: CallState,
     *,
@@ -42,8 +42,8 @@ def settle(
 
     Args:
         lease: None of a read.
-        newest: Whether no attempt was begun after this one. A late "nothing happened" speaks for its own attempt only:
-            a newer one may have done it.
+        newest: Whether no attempt was started after this one. A late "nothing happened" speaks for its own attempt
+            only: a newer one may have done it.
     """
     if lease is None:
         return
@@ -51,7 +51,7 @@ def settle(
     if settlement is None or not (newest or settlement.state == "done"):
         return
     refused = partial(tell_refused, active, state.call, settlement)
-    keep = partial(unrecorded.settle, settlement, lease.claim, refused)
+    keep = partial(unsaved.settle, settlement, lease.claim, refused)
     try:
         answer = store.settle(settlement)
     except Exception as error:
@@ -69,7 +69,7 @@ def settle(
 
 def tell(active: ActiveRun, state: CallState, outcome: Outcome) -> None:
     """Tell observers how a tool ended whose call was answered without it."""
-    if not active.is_heard:
+    if not active.has_observers:
         return
     match outcome:
         case Returned(value=value):
@@ -82,7 +82,7 @@ def tell(active: ActiveRun, state: CallState, outcome: Outcome) -> None:
 
 def tell_refused(active: ActiveRun, call: ToolCall, settle: Settle) -> None:
     """Tell observers that the ledger refused how a write ended: another owner has it, or has settled it."""
-    if active.is_heard:
+    if active.has_observers:
         active.tell(
             LateResult(
                 call,
@@ -105,7 +105,7 @@ class SentSettlement(Struct, eq=False, gc=False):
     call: ToolCall
     claim: Claim
     settle: Settle
-    unrecorded: Unrecorded
+    unsaved: UnsavedRecords
     scheduler: Scheduler
 
     def __call__(self, done: Future[bool]) -> None:
@@ -113,7 +113,7 @@ class SentSettlement(Struct, eq=False, gc=False):
         error = CancelledError() if done.cancelled() else done.exception()
         if error is not None:
             store_unavailable(error)
-            self.unrecorded.settle(self.settle, self.claim, self._tell_refused)
+            self.unsaved.settle(self.settle, self.claim, self._tell_refused)
         elif done.result() is False:
             try:
                 self.scheduler.call_soon_threadsafe(self._tell_refused)
@@ -125,7 +125,7 @@ class SentSettlement(Struct, eq=False, gc=False):
 
 
 def store_unavailable(error: BaseException) -> StoreUnavailable:
-    """Return what an execution is told of a store that did not answer. Why it did not is for the log."""
+    """Return what an execution gets when its store did not answer. Why it did not is for the log."""
     if isinstance(error, StoreUnavailable):
         return error
     if isinstance(error, Fenced):

@@ -39,7 +39,7 @@ class Lease:
         self.claimed = claimed
         self.name = name
         self.attempt = 0
-        """Number of the newest attempt that was begun under it; 0 before the first."""
+        """Number of the newest attempt that was started under it; 0 before the first."""
         self._until = asked + claim.lease_s
         if claimed.state is ClaimState.CHECK:
             # it counts from when the requests of its earlier owners can no longer arrive
@@ -130,7 +130,7 @@ class Lease:
             self._renewed(at, done.result())
 
     def _renewed(self, at: float, held: bool) -> None:
-        """It runs anew; or somebody else has the write, and it is not started again here."""
+        """The write is run again; or somebody else has it, and it is not started here."""
         self._extended(at + self._renewal_s, held)
 
     def _failed(self, error: BaseException) -> None:

@@ -61,7 +61,7 @@ class _Away(Struct):
 
     Attributes:
         at: When a trial ended or began last, on the clock of `AwayModels`.
-        asked_s: The wait that its provider has asked for, as far as it is heeded.
+        asked_s: The wait that its provider has asked for, `MODEL_WAITS.most_s` at most.
         failures: How many trials have failed in a row.
         is_tried: Whether a run tries it now.
     """
@@ -77,8 +77,8 @@ class AwayModels:
     """Which models of a process are away, as its runs have found out.
 
     In an outage each run that waits would take a place in its worker for as long as its attempts last, and runs of
-    other models would wait behind it. So one run at a time tries a model that is away, and the others are told so. The
-    first answer to any run ends this.
+    other models would wait behind it. So one run at a time tries a model that is away, and the others get a ModelError.
+    The first answer to any run ends this.
 
     Args:
         now: Monotonic seconds.
@@ -93,7 +93,7 @@ class AwayModels:
         """Let a run that can wait ask a model, unless it is away and not due.
 
         Args:
-            waits: The run was told before that the model is away. Any other one asks after a single failure, too, which
+            waits: The run has waited for this model before. Any other one asks after a single failure, too, which
                 may be that of one request.
 
         Raises:
@@ -141,7 +141,7 @@ class ModelCaller:
 
     Args:
         showing: Which tools a model is shown.
-        store: Where results are kept that no longer fit the conversation.
+        store: Where results are stored that no longer fit the conversation.
         now: Monotonic seconds.
         away: Which models are away.
     """
@@ -172,7 +172,7 @@ class ModelCaller:
         active.tried_turn = turn
 
     def shown_tools(self, active: ActiveRun) -> Toolset:
-        """Return the tools that the model is told of in the next turn: those that the policy lets it use.
+        """Return the tools that the model is shown in the next turn: those that the policy lets it use.
 
         Raises:
             MissingInjection: One of them needs a value that the caller did not give.
@@ -356,9 +356,9 @@ class ModelCaller:
                     self._store.save_result(active.id, message.result.text)
                 )
             except Exception as error:
-                # a store's own errors too: what cannot be kept stays where it is
+                # a store's own errors too: what cannot be stored stays where it is
                 logs.log_exception(
-                    "an old result could not be kept, and stays in the conversation",
+                    "an old result could not be stored, and stays in the conversation",
                     error,
                 )
                 break

@@ -309,7 +309,7 @@ def agent_tool(
 
     Args:
         description: What the agent can be asked to do, for the model that asks it.
-        system: What the agent is told before its task.
+        system: Instructions that the agent reads before its task.
         output: The form of its answer, as for `Runtime.run`; plain text without one.
         effect: `read` where none of the agent's tools writes.
         timeout_s: The time limit of the call, and of the agent's run within it.
@@ -350,7 +350,7 @@ def agent_tool(
 _DOCSTRING = """{description}
 
 Args:
-    task: What to do, with everything that is needed to do it: nothing else of this conversation is known there.
+    task: What to do, with everything that is needed to do it: the agent sees nothing else of this conversation.
 """
 
 

@@ -27,7 +27,7 @@ def read_result(
         handle: The handle from the note, such as "r_1a2b3c".
         offset: Where to start, in characters from 0; with `pattern`, how many matches to skip.
         limit: How many characters to return at most.
-        pattern: Return only lines that contain this text, of very long ones what stands around it.
+        pattern: Return only lines that contain this text, of very long ones what surrounds it.
 
     Returns:
         `text`, and `next`: the offset to go on with, or null at the end.
@@ -36,7 +36,7 @@ def read_result(
     if text is None:
         raise ToolError(
             "UNKNOWN_HANDLE",
-            f"There is no kept result {handle!r} in this run, or it is gone.",
+            f"There is no stored result {handle!r} in this run, or it is gone.",
             suggestion="Use a handle from a note of this conversation, or call the tool again and ask it for less.",
         )
     return results.page(text, offset, limit, pattern)

@@ -171,7 +171,7 @@ def _find_lost_results(
         calls: By the key of the call's step.
     """
     started: set[str] = set()
-    is_known = isinstance(engine.store, LedgerStore)
+    has_ledger = isinstance(engine.store, LedgerStore)
     if isinstance(engine.store, LedgerStore):
         # a claim does not name its call, so every call of a tool that has written is in doubt
         for write in (yield engine.store.list_writes(run_id=run_id, most=_EVERY)):
@@ -181,7 +181,7 @@ def _find_lost_results(
         failure = lost_write(call.name)
         if engine.reads(call.name):
             failure = lost_read(call.name)
-        elif is_known and name_scope(engine.scope_prefix, call.name) not in started:
+        elif has_ledger and name_scope(engine.scope_prefix, call.name) not in started:
             failure = refuse_cancelled(call)
         results[key] = ToolResult(
             call.id, call.name, failure=failure, text=failure_text(failure)

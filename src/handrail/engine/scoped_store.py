@@ -1,10 +1,10 @@
 """One store for several tenants: what a runtime with a `scope` sees of it.
 
-A tenant's runs have names of their own in the store: run `ticket-1` of the scope `acme` is kept as `@acme/ticket-1`,
+A tenant's runs have names of their own in the store: run `ticket-1` of the scope `acme` is stored as `@acme/ticket-1`,
 and so is everything that belongs to a run: its steps, writes, questions, approvals, long results, audit records. The
 name of a write begins with the scope too (`effects.Claim.scope`); locks get it here.
 
-`ScopedStore` translates between the two. Commands, and other code that opens the store itself, see the kept names of
+`ScopedStore` translates between the two. Commands, and other code that opens the store itself, see the stored names of
 all tenants.
 
 Rule 1: `ScopedStore` has only the methods that are translated here; any other would show every tenant's rows.
@@ -68,7 +68,7 @@ def check_run_name(run_id: object, scope: str) -> None:
 
 
 def qualify_name(scope: str, run_id: str) -> str:
-    """Return the name of a run as a store keeps it.
+    """Return the name of a run as a store has it.
 
     >>> qualify_name("acme", "ticket-1"), qualify_name("", "ticket-1")
     ('@acme/ticket-1', 'ticket-1')
@@ -76,37 +76,37 @@ def qualify_name(scope: str, run_id: str) -> str:
     return f"{_MARK}{scope}/{run_id}" if scope else run_id
 
 
-def parse_scope(kept: str) -> str:
-    """Return the scope in a name as a store keeps it; empty where there is none.
+def parse_scope(stored_name: str) -> str:
+    """Return the scope in a name as a store has it; empty where there is none.
 
     >>> parse_scope("@acme/ticket-1"), parse_scope("ticket-1")
     ('acme', '')
     """
-    scope, slash, _ = kept.removeprefix(_MARK).partition("/")
-    return scope if slash and kept.startswith(_MARK) else ""
+    scope, slash, _ = stored_name.removeprefix(_MARK).partition("/")
+    return scope if slash and stored_name.startswith(_MARK) else ""
 
 
-def parse_write_scope(kept: str) -> str:
-    """Return the tenant in the name that the ledger keeps a tool's writes under; empty where there is none.
+def parse_write_scope(stored_name: str) -> str:
+    """Return the tenant in the name under which the ledger has a tool's writes; empty where there is none.
 
     >>> parse_write_scope("acme/refund"), parse_write_scope("refund"), parse_write_scope("/files/refund")
     ('acme', '', '')
     """
-    scope, slash, _ = kept.partition("/")
+    scope, slash, _ = stored_name.partition("/")
     return scope if slash else ""
 
 
-def strip_scope(kept: str) -> str:
+def strip_scope(stored_name: str) -> str:
     """Return a run's own name, without the scope.
 
     >>> strip_scope("@acme/ticket-1"), strip_scope("ticket-1")
     ('ticket-1', 'ticket-1')
     """
-    return kept.partition("/")[2] if parse_scope(kept) else kept
+    return stored_name.partition("/")[2] if parse_scope(stored_name) else stored_name
 
 
 def make_approval_id(run_id: str, tool: str, pin: str, reason: str) -> str:
-    """Return the id of a standing approval, the same for the same approval; `run_id` is the name as kept."""
+    """Return the id of a standing approval, the same for the same approval; `run_id` is the stored name."""
     name = digest({"run": run_id, "tool": tool, "pin": pin, "reason": reason})[:16]
     return f"g_{name}{_tag(parse_scope(run_id))}"
 

@@ -42,10 +42,10 @@ from handrail.workers.sandboxed import SandboxedCall
 from handrail.workers.threads import ThreadPool, run_tool
 
 LONGEST_NOTICE_S = 15.0
-"""How long a call that waits for people is held until they are told of it."""
+"""How long a call that waits for people is held until they are notified."""
 
 MOST_QUESTIONS_REMEMBERED = 10_000
-"""How many questions a process remembers that nobody was told of, and as many whose refusal was returned."""
+"""How many questions a process remembers of which nobody was notified, and as many whose refusal was returned."""
 
 MAX_COMPUTING_AT_ONCE = 2
 """Threads that encode long results. More of them would only wait for the interpreter's lock."""
@@ -90,7 +90,7 @@ class SharedResources:
         limits: Limits | SharedLimits | None = None,
     ) -> None:
         self.notifier = notifier
-        """Who is told of questions that wait."""
+        """Who is notified of questions that wait."""
         self.threads = ThreadPool()
         self.processes = ProcessPool()
         self._walled: dict[Hashable, ProcessPool] = {}
@@ -105,7 +105,7 @@ class SharedResources:
         self._notifier_threads = ThreadPool(MAX_APPROVERS_AT_ONCE)
         """Their own: a mail server that hangs must not either."""
         self.unnoticed = RecentNames(MOST_QUESTIONS_REMEMBERED)
-        """Questions that were stored here, and of which nobody was told."""
+        """Questions that were stored here, and of which nobody was notified."""
         self.returned = RecentNames(MOST_QUESTIONS_REMEMBERED)
         """Refusals that were returned to a call already."""
         self.given_up: set[Any] = set()
@@ -190,16 +190,16 @@ class SharedResources:
         )
 
     async def notify(self, question: ApprovalRequest) -> None:
-        """Tell the notifier of a question; what goes wrong there is logged."""
+        """Call the notifier with a question; log what goes wrong there."""
         assert self.notifier is not None
         try:
-            told = call_user(partial(self.notifier, question), self._notifier_threads)
-            outcome = await asyncio.wait_for(told, LONGEST_NOTICE_S)
+            notice = call_user(partial(self.notifier, question), self._notifier_threads)
+            outcome = await asyncio.wait_for(notice, LONGEST_NOTICE_S)
         except TimeoutError as error:
             outcome = Raised(error)
         if isinstance(outcome, Raised):
             logs.log_exception(
-                f"nobody was told of the question {question.id!r}", outcome.error
+                f"nobody was notified of the question {question.id!r}", outcome.error
             )
 
     async def verify(

@@ -18,7 +18,7 @@ _NEARLY_S = 0.001
 
 
 MAX_CANCELLED = 1000
-"""How many cancelled timers of one length are kept, unless more than that wait for their time."""
+"""How many cancelled timers of one length remain, unless more than that wait for their time."""
 
 
 class ReusableTimeout:
@@ -169,7 +169,7 @@ class RareTimers:
         self, loop: asyncio.AbstractEventLoop, seconds: float, at: float
     ) -> None:
         self._set.add(seconds)
-        # An empty context: the first caller's would be kept alive, and passed to the others.
+        # An empty context: the first caller's would live on, and be passed to the others.
         loop.call_at(at, self._ring, seconds, context=Context())
 
     def _ring(self, seconds: float) -> None:

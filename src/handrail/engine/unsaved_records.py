@@ -1,9 +1,9 @@
-"""Records that a store could not take: kept in this process, and offered again until the store answers.
+"""Records that a store could not save: this process holds them, and offers them again until the store has answered.
 
 They are outcomes of writes that ended while the store was unreachable or its disk full, and the last entries of runs
 that this process left. Until the store has them, a repeated call of such a write in this process is answered from here.
 
-Rule 1: only records that may be sent twice are kept: a settlement names its fence, an entry its epoch. A store that has
+Rule 1: only records that may be sent twice are held: a settlement names its fence, an entry its epoch. A store that has
         the record already, or has given the write or the run to another process, changes nothing.
 Rule 2: no caller waits here: a thread offers the records again, and ends when none is left.
 """
@@ -31,12 +31,12 @@ FIRST_WAIT_S = 0.1
 LONGEST_WAIT_S = 30.0
 """How long to wait before records are offered again: doubling."""
 
-MOST_KEPT = 10_000
-KEPT_S = 24 * 3600.0
+MOST_UNSAVED = 10_000
+LONGEST_HELD_S = 24 * 3600.0
 """Beyond either limit a record is given up: its write is in doubt, as after a crash; its run stays this process's."""
 
 
-class _Kept(Struct, eq=False):
+class _Unsaved(Struct, eq=False):
     """One settlement or entry; of a settlement also its claim, and whom to tell when somebody else has the write."""
 
     record: Settle | JournalEntry
@@ -52,11 +52,11 @@ class _Kept(Struct, eq=False):
         return record.scope, record.key, record.fence
 
 
-class Unrecorded:
-    """The records that one store has not taken yet. Safe for threads.
+class UnsavedRecords:
+    """The records that one store has not saved yet. Safe for threads.
 
     Args:
-        runs: The same store as the keeper of runs, where it is one.
+        runs: The same store, where it stores runs.
     """
 
     def __init__(self, store: Store, runs: RunStore | None) -> None:
@@ -65,32 +65,34 @@ class Unrecorded:
         fork_safety.reset_after_fork(self)
 
     def reset(self) -> None:
-        """See `fork_safety.ForkSafe.reset`: what is kept is its own process's to record."""
-        self._kept: dict[tuple[str | int, ...], _Kept] = {}
+        """See `fork_safety.ForkSafe.reset`: the records belong to the process that made them."""
+        self._unsaved: dict[tuple[str | int, ...], _Unsaved] = {}
         self._change = Condition()
         self._thread: Thread | None = None
         self._open = True
 
     @property
     def is_empty(self) -> bool:
-        """Whether the store has taken everything."""
-        return not self._kept
+        """Whether the store has saved everything."""
+        return not self._unsaved
 
     def enter(self, entry: JournalEntry) -> None:
-        """Record the last entry of a run that was left here, now or as soon as the store takes it."""
-        kept = _Kept(entry, monotonic() + KEPT_S)
+        """Record the last entry of a run that ended here, now or as soon as the store takes it."""
+        unsaved = _Unsaved(entry, monotonic() + LONGEST_HELD_S)
         try:
-            answer = self._ask(kept)
+            answer = self._ask(unsaved)
         except Exception as error:
-            self._entered(kept, error)
+            self._note_answer(unsaved, error)
             return
         if isinstance(answer, Future):
-            answer.add_done_callback(lambda done: self._entered(kept, done.exception()))
+            answer.add_done_callback(
+                lambda done: self._note_answer(unsaved, done.exception())
+            )
 
-    def _entered(self, kept: _Kept, error: BaseException | None) -> None:
-        """The store has answered. Of a run that goes on elsewhere it takes nothing, and that is right."""
+    def _note_answer(self, unsaved: _Unsaved, error: BaseException | None) -> None:
+        """Hold an entry that the store has not saved; the entry of a run that goes on elsewhere is refused for good."""
         if error is not None and not isinstance(error, Fenced):
-            self._keep(kept)
+            self._hold(unsaved)
 
     def settle(self, settle: Settle, claim: Claim, refused: Callable[[], Any]) -> None:
         """Record how a write ended as soon as the store takes it.
@@ -103,85 +105,87 @@ class Unrecorded:
             settle.scope,
             settle.key,
         )
-        self._keep(_Kept(settle, monotonic() + KEPT_S, claim, refused))
+        self._hold(_Unsaved(settle, monotonic() + LONGEST_HELD_S, claim, refused))
 
     def claim(self, claim: Claim) -> StoreAnswer[Claimed]:
-        """Claim a write, or answer with its end if it is known here and not yet in the store."""
-        return self._known(claim) or self._store.claim(claim)
+        """Claim a write, or answer with its end if that is here and not yet in the store."""
+        return self._find_end(claim) or self._store.claim(claim)
 
     def look_up(self, store: LookUpStore, claim: Claim) -> StoreAnswer[Claimed | None]:
         """Return the state of a write without claiming it."""
-        return self._known(claim) or store.look_up(claim)
+        return self._find_end(claim) or store.look_up(claim)
 
-    def _known(self, claim: Claim) -> Claimed | None:
-        if not self._kept:
+    def _find_end(self, claim: Claim) -> Claimed | None:
+        if not self._unsaved:
             return None
-        for kept in self._kept_of(
-            lambda kept: kept.claim is not None and _is_same_act(kept.claim, claim)
+        for unsaved in self._select(
+            lambda unsaved: (
+                unsaved.claim is not None and _is_same_act(unsaved.claim, claim)
+            )
         ):
             # the store answers in order: it knows the end before it is asked for the claim
-            self._offer(kept)
-            settle = kept.record
-            known = kept.claim
-            assert isinstance(settle, Settle) and known is not None
-            if settle.state == "done" and known.fingerprint == claim.fingerprint:
+            self._offer(unsaved)
+            settle = unsaved.record
+            earlier = unsaved.claim
+            assert isinstance(settle, Settle) and earlier is not None
+            if settle.state == "done" and earlier.fingerprint == claim.fingerprint:
                 return Claimed(
                     ClaimState.DONE,
                     settle.fence,
                     settle.value,
-                    repeated=known.key != claim.key,
+                    repeated=earlier.key != claim.key,
                 )
         return None
 
     def offer(self, run_id: str) -> None:
-        """Offer the kept entry of a run before it is resumed."""
-        if self._kept:
-            for kept in self._kept_of(
-                lambda kept: (
-                    isinstance(kept.record, JournalEntry)
-                    and kept.record.run_id == run_id
+        """Offer the last entry of a run before it is resumed."""
+        if self._unsaved:
+            for unsaved in self._select(
+                lambda unsaved: (
+                    isinstance(unsaved.record, JournalEntry)
+                    and unsaved.record.run_id == run_id
                 )
             ):
-                self._offer(kept)
+                self._offer(unsaved)
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._unsaved)
 
     def close(self) -> None:
-        """Offer everything once more, and keep nothing from now on."""
+        """Offer everything once more, and hold nothing from now on."""
         with self._change:
             self._open = False
             self._change.notify()
-        for kept in self._kept_of(lambda _: True):
-            self._offer(kept)
+        for unsaved in self._select(lambda _: True):
+            self._offer(unsaved)
 
-    def _kept_of(self, is_wanted: Callable[[_Kept], bool]) -> list[_Kept]:
+    def _select(self, is_wanted: Callable[[_Unsaved], bool]) -> list[_Unsaved]:
         with self._change:
-            return [kept for kept in self._kept.values() if is_wanted(kept)]
+            return [unsaved for unsaved in self._unsaved.values() if is_wanted(unsaved)]
 
-    def _keep(self, kept: _Kept) -> None:
+    def _hold(self, unsaved: _Unsaved) -> None:
         with self._change:
             if not self._open:
                 return
-            self._kept[kept.name] = kept
-            if len(self._kept) > MOST_KEPT:
-                _give_up(self._kept.pop(next(iter(self._kept))))
+            self._unsaved[unsaved.name] = unsaved
+            if len(self._unsaved) > MOST_UNSAVED:
+                _give_up(self._unsaved.pop(next(iter(self._unsaved))))
             if self._thread is None:
                 self._thread = Thread(
                     target=self._run, name="handrail unrecorded", daemon=True
                 )
                 self._thread.start()
 
-    def _ask(self, kept: _Kept) -> StoreAnswer[Any]:
-        if isinstance(kept.record, Settle):
-            return self._store.settle(kept.record)
+    def _ask(self, unsaved: _Unsaved) -> StoreAnswer[Any]:
+        if isinstance(unsaved.record, Settle):
+            return self._store.settle(unsaved.record)
         assert self._runs is not None
-        return self._runs.append_entry(kept.record)
+        return self._runs.append_entry(unsaved.record)
 
-    def _offer(self, kept: _Kept) -> None:
+    def _offer(self, unsaved: _Unsaved) -> None:
         """Offer something without waiting for the answer; the thread asks again."""
         with suppress(Exception):
-            self._ask(kept)
+            self._ask(unsaved)
 
     # ------------------------------------------------------------------ in the thread
 
@@ -190,10 +194,10 @@ class Unrecorded:
         while True:
             with self._change:
                 self._change.wait_for(lambda: not self._open, wait_s)
-                if not self._kept or not self._open:
+                if not self._unsaved or not self._open:
                     self._thread = None
                     return
-                everything = list(self._kept.values())
+                everything = list(self._unsaved.values())
             # none after one that was not taken
             taken = all(map(self._is_over, everything))
             wait_s = (
@@ -202,31 +206,31 @@ class Unrecorded:
                 else min(max(2 * wait_s, FIRST_WAIT_S), LONGEST_WAIT_S)
             )
 
-    def _is_over(self, kept: _Kept) -> bool:
+    def _is_over(self, unsaved: _Unsaved) -> bool:
         """Offer a record; return whether it is dealt with. One that the store could not take moves to the end."""
         over = True
         try:
             if (
-                result_now(self._ask(kept)) is False
-                and self._was_refused(kept)
-                and kept.refused is not None
+                result_now(self._ask(unsaved)) is False
+                and self._was_refused(unsaved)
+                and unsaved.refused is not None
             ):
-                kept.refused()
+                unsaved.refused()
         except Fenced:
             pass  # the run goes on elsewhere
         except Exception:  # whatever a store raises, it did not answer
-            if over := kept.until < monotonic():
-                _give_up(kept)
+            if over := unsaved.until < monotonic():
+                _give_up(unsaved)
         with self._change:
-            if self._kept.get(kept.name) is kept:
-                del self._kept[kept.name]
+            if self._unsaved.get(unsaved.name) is unsaved:
+                del self._unsaved[unsaved.name]
                 if not over:
-                    self._kept[kept.name] = kept
+                    self._unsaved[unsaved.name] = unsaved
         return over
 
-    def _was_refused(self, kept: _Kept) -> bool:
+    def _was_refused(self, unsaved: _Unsaved) -> bool:
         """Whether the ledger has another end. If only the store's answer was lost, it has the same."""
-        settle = kept.record
+        settle = unsaved.record
         ledger = self._store
         if not isinstance(settle, Settle) or not isinstance(ledger, LedgerStore):
             return False
@@ -237,16 +241,18 @@ class Unrecorded:
         )
 
 
-def _is_same_act(known: Claim, claim: Claim) -> bool:
+def _is_same_act(earlier: Claim, claim: Claim) -> bool:
     """Whether two claims are for the same write, by their keys or, within a run, by their fingerprints."""
-    if known.scope != claim.scope:
+    if earlier.scope != claim.scope:
         return False
-    in_run = claim.guard and bool(claim.run_id) and known.run_id == claim.run_id
-    return known.key == claim.key or (in_run and known.fingerprint == claim.fingerprint)
+    in_run = claim.guard and bool(claim.run_id) and earlier.run_id == claim.run_id
+    return earlier.key == claim.key or (
+        in_run and earlier.fingerprint == claim.fingerprint
+    )
 
 
-def _give_up(kept: _Kept) -> None:
-    record = kept.record
+def _give_up(unsaved: _Unsaved) -> None:
+    record = unsaved.record
     name = (
         f"run {record.run_id}"
         if isinstance(record, JournalEntry)

@@ -74,7 +74,7 @@ async def await_outcome(start: Callable[[], Awaitable[Any]]) -> Returned | Raise
 
 
 NOT_ASKED = Approval(False, reason="the approval could not be asked for")
-"""What an approver that raised stands for, where nobody else can be asked."""
+"""The answer of an approver that raised, where nobody else can be asked."""
 
 
 def parse_approval(outcome: Returned | Raised) -> Approval | None:

@@ -223,7 +223,7 @@ def _check_calls(asked: object) -> None:
 
 
 def _name_calls(run: str, asked: Sequence[ToolCall]) -> list[str]:
-    """Return what each call is known by in every process; empty for one without an id.
+    """Return the name of each call, which is the same in every process; empty for one without an id.
 
     An id is a model's or a provider's text. Escaped, it cannot spell the name of another call.
     """
@@ -426,7 +426,7 @@ def ask_next(
     boundary_secret = ""
     if engine.keeps_runs:
         if stored is None:
-            engine.unrecorded.offer(run_id)
+            engine.unsaved.offer(run_id)
             stored = require_run((yield engine.load_run(run_id)), run_id)
         check_answered(stored, after)
         rounds = yield from load_ended_rounds(engine, stored)
@@ -473,10 +473,10 @@ def resume(
     """See `Runtime.resume`."""
     _check_options("resume", options)
     engine = serve(engine, cast(Whose, options))
-    engine.unrecorded.offer(run_id)
+    engine.unsaved.offer(run_id)
     stored = require_run((yield engine.load_run(run_id)), run_id)
     if epoch is not None and stored.record.status in ("cancelled", "failed"):
-        # by whoever had the run until now; a worker does not begin it anew
+        # by whoever had the run until now; a worker does not begin it again
         raise Fenced(f"the run {run_id!r} is over: it is {stored.record.status}")
     if not anyway:
         if poisoned := poisoning(stored.record):

@@ -48,14 +48,14 @@ _FAULTS_OF_ARGUMENTS = (
 
 
 class Sources(Struct, frozen=True):
-    """What is known of a run beside its journal.
+    """What there is of a run beside its journal.
 
     Attributes:
         moments: In order.
         questions: Those of the run, whatever their state.
         writes: Those of the run in the ledger.
         step_times: When each step was recorded, as Unix time, by its key; empty where the store does not say.
-        injected: The names of the parameters that the model never sees, by tool; of tools that are known here.
+        injected: The names of the parameters that the model never sees, by tool; of tools that this process has.
         is_under_way: Whether a process carries the run out now.
         time_text: Writes a Unix time.
     """

@@ -92,7 +92,7 @@ class RunHistory(Struct, frozen=True):
 
     @property
     def model(self) -> str:
-        """The model that the run asks for, or else the one that answered last; empty where neither is known."""
+        """The model that the run asks for, or else the one that answered last; empty where there is neither."""
         if self.asked.model:
             return self.asked.model
         return next((each.model for each in reversed(self.turns) if each.model), "")

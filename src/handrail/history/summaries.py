@@ -1,4 +1,4 @@
-"""A run in one row of a list: what was asked, how it stands, which tools it called, what went wrong.
+"""A run in one row of a list: what was asked, its state, which tools it called, what went wrong.
 
 Rule 1: pure: a stored run comes in, a row comes out.
 """

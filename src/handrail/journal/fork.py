@@ -98,9 +98,9 @@ def make_branch(
         *run_input.done_before,
         *_find_writes_since(1, stored, tools, edits, injected=injected),
     )
-    kept = {step.key for each in rounds for step in each.steps}
-    kept |= {question_key(each.first_turn) for each in rounds[1:]}
-    steps = [step for step in stored.steps if step.key in kept]
+    keys = {step.key for each in rounds for step in each.steps}
+    keys |= {question_key(each.first_turn) for each in rounds[1:]}
+    steps = [step for step in stored.steps if step.key in keys]
     record = replace(
         stored.record,
         run_id=run_id,

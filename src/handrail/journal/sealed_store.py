@@ -1,4 +1,4 @@
-"""A store whose journal holds no known secret: a seal stands for each, and whoever knows the secret reads it back.
+"""A store whose journal holds no known secret, but a seal for each; whoever has the secret reads it back.
 
 A user may tell a model a password, and the model writes it into a call. The journal must have that call whole, or a
 resumed run would make another one. So a known secret is replaced on its way into the store by a seal with its digest,
@@ -96,7 +96,7 @@ def check_open(run_id: str, calls: Sequence[ToolCall]) -> None:
 
 
 class SealedStore:
-    """A store of runs as one that keeps known secrets out of their records and steps.
+    """A store of runs whose records and steps hold no known secrets.
 
     It has the attributes of the store, as far as these are public.
 
@@ -134,12 +134,12 @@ class SealedStore:
     def _begin_run(
         self, record: RunRecord, *, steps: Sequence[JournalStep] = (), **how: Any
     ) -> StoreAnswer[StoredRun]:
-        begun = self._store.begin_run(
+        stored = self._store.begin_run(
             self._change_record(record, self._seals.close),
             steps=self._change_steps(steps, self._seals.close),
             **how,
         )
-        return then(begun, self._open_stored)
+        return then(stored, self._open_stored)
 
     def _append_entry(self, entry: JournalEntry) -> StoreAnswer[bool]:
         closed = replace(

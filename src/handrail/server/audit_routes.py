@@ -53,7 +53,7 @@ def verify(call: ApiCall) -> Json:
     keys = []
     if isinstance(log, KeyedAuditStore) and log.audit_key:
         keys = [log.audit_key]
-    count, broken, last = chain.verify_while_kept(lambda: _read(log), keys=keys)
+    count, broken, last = chain.verify_during_retention(lambda: _read(log), keys=keys)
     return {
         "ok": broken is None,
         "records": count,

@@ -1,7 +1,7 @@
 """Conversations as JSON: in handrail's own form, which loses nothing, or as any provider's request holds them.
 
-    kept = json.dumps(hr.messages_as_json(run.messages))
-    run = await runtime.run([*hr.messages_from_json(json.loads(kept)), hr.UserMessage("And now?")], model=...)
+    text = json.dumps(hr.messages_as_json(run.messages))
+    run = await runtime.run([*hr.messages_from_json(json.loads(text)), hr.UserMessage("And now?")], model=...)
 
     body = hr.messages_as_json(run.messages, dialect="anthropic")     # {"messages": [...], "system": "..."}
     messages = hr.messages_from_json(body, dialect="anthropic")

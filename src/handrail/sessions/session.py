@@ -1,11 +1,11 @@
-"""Sessions: conversations of many questions, kept in the store under a name.
+"""Sessions: conversations of many questions, stored under a name.
 
     session = hr.Session(runtime, id="ticket-881", model="openai:NAME")
     run = await session.run("Where is my parcel?")
     run = await session.run("And the other one?")     # tomorrow, in any process
 
 A session is one run with a round for each question: approvals, the guard against repeated writes, and handles of long
-results hold for all of it; budgets and the search for loops begin anew with each question. The store gets what is new
+results hold for all of it; budgets and the search for loops start again with each question. The store gets what is new
 with each round.
 
 Rule 1: a session keeps nothing in memory between two questions, so that any process makes the same next request. With a
@@ -122,7 +122,7 @@ class _Conversation(Generic[R]):
             last = self._last or _before_first_question(self.id, system)
             self._last = yield from verbs.run(engine, question, after=last, **how)
             return self._last
-        engine.unrecorded.offer(self.id)
+        engine.unsaved.offer(self.id)
         stored = yield engine.load_run(self.id)
         if stored is None:
             return (yield from self._begin(engine, question, system, how))
@@ -146,7 +146,7 @@ class _Conversation(Generic[R]):
             )
         except RunNameTaken as error:
             raise RunUnderWay(
-                f"somebody else has begun the session {self.id!r} at the same moment; this question was not asked"
+                f"somebody else started the session {self.id!r} at the same moment; this question was not asked"
             ) from error
 
     def _require_model(self, model: str | Model | None) -> str | Model:
@@ -238,16 +238,16 @@ def _before_first_question(id: str, system: str) -> Run[Any]:
 
 
 class Session(_Conversation[Runtime]):
-    """A conversation that is kept in the store of its runtime; see `sessions.session`.
+    """A conversation in the store of its runtime; see `sessions.session`.
 
-    It may be made anew for each question, in any process: `Session(runtime, id="ticket-881")`.
+    It may be made again for each question, in any process: `Session(runtime, id="ticket-881")`.
 
     Args:
         runtime: A `Runtime`; for a `SyncRuntime` there is `SyncSession`.
         id: The session's name, which is that of its run; made up where it is empty.
         model: Asked where a question names no other.
-        options: For all questions, as `Runtime.run` takes them. `system` is what the model is told before the first
-            one; a session that has begun keeps what it was told then.
+        options: For all questions, as `Runtime.run` takes them. `system` are the instructions that the model reads
+            before the first one; a session that has started keeps those that it got then.
 
     Raises:
         ConfigError: The runtime is of the other kind.
@@ -304,9 +304,9 @@ class Session(_Conversation[Runtime]):
         output: object = None,
         **options: Unpack[RoundOptions],
     ) -> Run[Any]:
-        """Ask the next question, after everything that was said in the session; return its round as a `Run`.
+        """Ask the next question, after all earlier messages of the session; return its round as a `Run`.
 
-        A round that its process has left unfinished is resumed first: its answer stands before the question.
+        A round that its process has left unfinished is resumed first: its answer precedes the question.
 
         Args:
             options: As for `Runtime.run`, in place of the session's.
@@ -380,7 +380,7 @@ class Session(_Conversation[Runtime]):
 
 
 class SyncSession(_Conversation[SyncRuntime]):
-    """A conversation that is kept in the store of its blocking runtime. Takes the arguments of `Session`.
+    """A conversation in the store of its blocking runtime. Takes the arguments of `Session`.
 
     Raises:
         ConfigError: The runtime is of the other kind.

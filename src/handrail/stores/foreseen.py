@@ -1,8 +1,8 @@
 """A group that is decided on what the database is expected to hold, and sent to a server as one message.
 
-A group that looks, decides and writes exchanges five messages with the server. Nearly always what it finds is known
-before: a new key has no row, a write that is settled stands as its own process claimed it, a run as its last entry left
-it. So the group is decided on that, by the same ledger and the same operations, and the server is told what was
+A group that looks, decides and writes exchanges five messages with the server. Nearly always it finds what its process
+expects: a new key has no row, a write that is settled is as its own process claimed it, a run as its last entry left
+it. So the group is decided on that, by the same ledger and the same operations, and the server gets what was
 expected and what is to be written. It looks, writes and commits, or finds something else and commits nothing: then the
 group is decided again on what is there.
 
@@ -47,14 +47,14 @@ V = TypeVar("V")
 
 
 class Unforeseen(RetryGroup):
-    """What a group needs to know is not known here: it is decided on what is there."""
+    """What a group has to read is not remembered here: it is decided on the rows that are there."""
 
 
 class NewRecords(Struct, frozen=True):
     """Records for the audit log, with their places behind its expected end, and among its writer's pending ones.
 
     Attributes:
-        checked_seq: Up to where the log is known to have our key.
+        checked_seq: Up to where the log has our key.
         end: Number and hash of the record that is expected to be the last.
         pended: Number and hash of the writer's last pending record.
         last_pended: The same once these are pending.
@@ -98,7 +98,7 @@ class Recollection:
         self._clock = (now, monotonic())
 
     def clock(self) -> float | None:
-        """Return the server's time, or a little earlier; None where it is not known yet."""
+        """Return the server's time, or a little earlier; None before the first answer."""
         if self._clock is None:
             return None
         now, ticks = self._clock
@@ -130,15 +130,15 @@ class Recollection:
 
     def step_count(self, run_id: str, epoch: int) -> int | None:
         """Return how many steps a run of ours has."""
-        known = self._runs.get(run_id)
-        return known[1] if known is not None and known[0] == epoch else None
+        entry = self._runs.get(run_id)
+        return entry[1] if entry is not None and entry[0] == epoch else None
 
 
-def _remember(known: OrderedDict[K, V], key: K, value: V) -> None:
-    known[key] = value
-    known.move_to_end(key)
-    if len(known) > MAX_REMEMBERED:
-        known.popitem(last=False)
+def _remember(remembered: OrderedDict[K, V], key: K, value: V) -> None:
+    remembered[key] = value
+    remembered.move_to_end(key)
+    if len(remembered) > MAX_REMEMBERED:
+        remembered.popitem(last=False)
 
 
 class ForeseenGroup:
@@ -155,7 +155,7 @@ class ForeseenGroup:
         owner: str,
         send: Callable[[Sequence[Any]], GroupAnswer | None],
     ) -> None:
-        self._known = recollection
+        self._recollection = recollection
         self._owner = owner
         self._send = send
         self._now = 0.0
@@ -183,7 +183,7 @@ class ForeseenGroup:
 
     def begin(self) -> float:
         """See `database.Transaction.begin`: the server's time as we know it, which it compares with its own."""
-        now = self._known.clock()
+        now = self._recollection.clock()
         if now is None:
             raise Unforeseen
         self._now = now
@@ -197,7 +197,7 @@ class ForeseenGroup:
         """See `database.Transaction.rows`: no row for a claim, and our own for what ends or goes on."""
         self._names = names
         for scope, key, run_id, _ in names:
-            values = self._known.write(scope, key)
+            values = self._recollection.write(scope, key)
             if values is None:
                 continue
             if run_id is not None:
@@ -232,7 +232,7 @@ class ForeseenGroup:
         counts = [
             count for id, of, count in self._entered if (id, of) == (run_id, epoch)
         ]
-        count = counts[-1] if counts else self._known.step_count(run_id, epoch)
+        count = counts[-1] if counts else self._recollection.step_count(run_id, epoch)
         if count is None or run_id in self._entries:
             raise Unforeseen
         self._entries[run_id] = (*row, count)
@@ -275,10 +275,10 @@ class ForeseenGroup:
         """See `database.Transaction.commit`."""
         answer = self._send(self._parts())
         new, old, _ = self._writes
-        self._known.note_writes((*new, *old), self._owner)
-        begun = [(run[0], 1, None, None) for run in self._runs]
+        self._recollection.note_writes((*new, *old), self._owner)
+        started = [(run[0], 1, None, None) for run in self._runs]
         entered = [(run_id, 0, count) for run_id, _, count in self._entered]
-        self._known.note_entries([*begun, *self._entries.values()], entered)
+        self._recollection.note_entries([*started, *self._entries.values()], entered)
         if self._answered is not None:
             self._answered(answer)
 
@@ -314,7 +314,7 @@ class ForeseenGroup:
         )
 
     def _changed_row(self, row: Row) -> tuple[Any, ...]:
-        """Return a write by its name, how it is expected to stand, and how it stands from now on."""
+        """Return a write by its name, its expected row, and its new row."""
         expected = self._expected[row.scope, row.key]
         fence, state, lease_until = expected[6], expected[4], expected[7]
         return (

@@ -60,7 +60,7 @@ share a commit."""
 MAX_DECISIONS = 100
 
 MAX_JOB_RUNS = 3
-"""How often a job is run before its caller is told why it was not carried out: as often as a lock is waited for."""
+"""How often a job is run before its caller gets the error: as often as a lock is waited for."""
 
 
 _forks = 0
@@ -91,7 +91,7 @@ class _SharedRequest(Struct, eq=False, gc=False):
 
 
 class _LaterJob(Struct, eq=False):
-    """A job that has the connection for itself once it is due, or the store is closed: it is told which."""
+    """A job that has the connection for itself once it is due or the store is closed; its argument says which."""
 
     run: Callable[[Any, bool], None]
     due: float
@@ -331,7 +331,7 @@ class Writer:
 
 
 def _forked() -> StoreUnavailable:
-    """Return what a fork is told. Before the lock is touched: whoever held it at the fork is not here to release it."""
+    """Return the error of a fork. Check for it before the lock: who held that at the fork is not here to release it."""
     return StoreUnavailable(
         "the store was opened before this process was forked; open it again in the fork"
     )

@@ -1,4 +1,4 @@
-"""What a durable store holds, and a copy of it. What is deleted when is said in `retention`.
+"""What a durable store holds, and a copy of it. `retention` says what is deleted when.
 
 Every job is done in small pieces between the groups of callers, so that a store stays in use meanwhile.
 

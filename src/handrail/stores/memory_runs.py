@@ -160,7 +160,7 @@ def _is_unchanged(stored: RunRecord, loaded: RunRecord) -> bool:
 
 
 def _is_to_end(stored: RunRecord, loaded: RunRecord) -> bool:
-    """Whether the end of a run that is taken over is still wanted, by how it stands and how it was loaded."""
+    """Whether the end of a run that is taken over is still wanted, by its state and by what was loaded."""
     if not stored.cancel_requested:
         return False
     if stored.status == "cancelled":

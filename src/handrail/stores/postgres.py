@@ -256,7 +256,7 @@ class PostgresConnection:
     def _raise_unless_committed(self, error: RetryGroup) -> None:
         """Find out on a new connection whether the last group was committed, whose answer was lost.
 
-        A group that the server still has under way is waited for; one that it has not begun never will be.
+        Wait for a group that the server still works on; one that it has not started never will be.
 
         Raises:
             RetryGroup: It was not committed.
@@ -590,9 +590,9 @@ def _with_json(
     statement: str, columns: int, types: Mapping[tuple[str, str], str]
 ) -> str:
     """Return a statement whose `VALUES (?)` is one JSON text, of an array for each row."""
-    known = _prepared.get((statement, columns))
-    if known is not None:
-        return known
+    prepared = _prepared.get((statement, columns))
+    if prepared is not None:
+        return prepared
     if insert := _INSERT.search(statement):
         begin, table, names = insert.groups()
         values = [

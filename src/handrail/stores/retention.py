@@ -66,14 +66,14 @@ _AGE = re.compile(r"([1-9]\d{0,8})([dhms])")
 
 
 class Retention(Struct, frozen=True):
-    """How long what has ended is kept, in seconds; None keeps it for ever.
+    """How long what has ended is retained, in seconds; None retains it for ever.
 
     Attributes:
         runs_s: Runs, with all that belongs to them: steps, questions, long results, writes without a key of their own.
             Also questions and such writes that no stored run has.
         results_s: Long results of runs that are not under way; as long as runs by default, and 30 days at most.
         audit_s: Records of the audit log; at least as long as runs.
-        writes_s: Writes whose key a tool has made (`key=`), so that the same act is known again in any run.
+        writes_s: Writes whose key a tool has made (`key=`), so that the same act is recognized in any run.
         tools_s: The same for single tools, by name.
 
     Raises:
@@ -138,10 +138,10 @@ def retention_from(settings: Mapping[str, Any]) -> Retention:
     Raises:
         ConfigError: It has another key, or a period is no age.
     """
-    known = {"runs", "results", "audit", "writes", "tools"}
-    if unknown := sorted(settings.keys() - known):
+    names = {"runs", "results", "audit", "writes", "tools"}
+    if unknown := sorted(settings.keys() - names):
         raise ConfigError(
-            f"[retention] has {unknown[0]!r}; it takes {', '.join(sorted(known))}"
+            f"[retention] has {unknown[0]!r}; it takes {', '.join(sorted(names))}"
         )
     tools = settings.get("tools", {})
     if not isinstance(tools, Mapping):
@@ -180,7 +180,7 @@ def keep(
     rewrite: bool = False,
     rest: Callable[[float], object] = sleep,
 ) -> Deleted:
-    """Delete what is older than it is to be kept; return how many rows.
+    """Delete what is older than its retention; return how many rows.
 
     Args:
         by: Who shortens the audit log, for its record.
@@ -241,7 +241,7 @@ def keep_regularly(
         except _Stopped:
             return
         except StoreUnavailable:
-            pass  # whoever writes to it is told; here is nothing to lose
+            pass  # whoever writes to it gets the error; here is nothing to lose
         stop.wait(retention.pause_s())
 
 
@@ -421,7 +421,7 @@ class _Sweep:
     # ------------------------------------------------------------------ long results
 
     def delete_results(self) -> None:
-        """Delete long results that are older than they are kept, but those of runs under way."""
+        """Delete long results that are older than their retention, except those of runs under way."""
         old = self._old_results
         last = ("", "")
         while page := self._connection.run(
@@ -552,7 +552,9 @@ class _Sweep:
         if self._dry_run:
             self._delete("audit", "seq <= ?", (last,))
             return
-        if last > self._said_to_be_gone() and not self._record_shortening(last):
+        if last > self._find_recorded_shortening() and not self._record_shortening(
+            last
+        ):
             return
         [[first]] = self._connection.run("SELECT min(seq) FROM audit")
         while first <= last:
@@ -589,7 +591,7 @@ class _Sweep:
             else:
                 page_rows = max(1, page_rows // 8)
 
-    def _said_to_be_gone(self) -> int:
+    def _find_recorded_shortening(self) -> int:
         """Return the number up to which the log says that it was shortened; some of that may still be there."""
         rows = self._log_notes(SHORTENED, _BEYOND_ALL)
         return max((int(body["through"]) for body in rows), default=0)
@@ -712,7 +714,7 @@ def _is_own(key: str, run_id: str) -> bool:
     """Whether a write's key is its place in its run: only a run of that name can ask for it again."""
     own = decode_name(run_id)
     if own.startswith("@"):
-        own = own.partition("/")[2] or own  # as kept for a tenant
+        own = own.partition("/")[2] or own  # as stored for a tenant
     given = decode_name(key)
     return given.startswith(f"{own}/") and bool(
         _PLACE.fullmatch(given.removeprefix(f"{own}/"))

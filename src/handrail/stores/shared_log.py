@@ -52,7 +52,7 @@ SWEEP_S = 0.5
 MAX_CHAINED_ROWS = 2000
 """How many are chained in one transaction: some 20 ms."""
 
-# Long after any run: whoever is alive and has written nothing pending for so long numbers its records anew.
+# Long after any run: whoever is alive and has written nothing pending for so long numbers its records from 1.
 _FORGET_WRITERS_S = 30 * 24 * 3600.0
 
 _LOCKS = 0x68616E64
@@ -60,7 +60,7 @@ _LOCKS = 0x68616E64
 
 
 class _LogEnd(Struct, frozen=True):
-    """How the log stands, and whether its end is ours until the commit.
+    """The state of the log, and whether its end is ours until the commit.
 
     Attributes:
         seq: Of the last record in the chain; None in an empty log.
@@ -104,7 +104,7 @@ class SharedLog(DurableRuns):
         self._pended: tuple[int, str] | None = None
         """Number and hash of our last pending record; of none, zero and the first hash."""
         self._checked_seq = 0
-        """Up to where the log is known to have the key that we checked."""
+        """Up to where the log has the key that we checked."""
         super().__init__(connection, place)
 
     # ------------------------------------------------------------------ adding
@@ -144,7 +144,7 @@ class SharedLog(DurableRuns):
         return [None] * len(groups)
 
     def _take_log(self, database: Database, *, patient: bool = False) -> _LogEnd:
-        """Take the end of the log if it is free; return how the log stands. If `patient`, wait until it is free."""
+        """Take the end of the log if it is free; return its state. If `patient`, wait until it is free."""
         given = (_LOCKS, self._log_writer, self._checked_seq, patient)
         [row] = database.run(_SQL["take_log"], given)
         end = _LogEnd(*row)

@@ -549,7 +549,7 @@ class DurableRuns(SubmittedRuns):
         return [None] * len(groups)
 
     def _find_key(self, database: Database) -> tuple[bytes, str]:
-        """Return the key that the log goes on with, read anew if it was replaced; and why it takes none of ours."""
+        """Return the key that the log goes on with, read again if it was replaced; and why it takes none of ours."""
         key = self.audit_key
         why = self._why_refused(database, key)
         if why and self.audit_key_file:
@@ -673,9 +673,9 @@ def _begin_run(
     record = beginning.record
     steps = beginning.steps
     unchanged = beginning.unchanged
-    is_known = record.epoch > 0 and not beginning.is_new
+    is_stored = record.epoch > 0 and not beginning.is_new
     read = (record.epoch, record.status)
-    if is_known and not unchanged:
+    if is_stored and not unchanged:
         rows = database.run(_SQL["begin_again"], (*read, run_id))
     elif unchanged:
         rows = database.run(_SQL["begin_unchanged"], (run_id, *read))
@@ -687,7 +687,7 @@ def _begin_run(
         return Fenced(
             f"the run {record.run_id!r} has been taken over, or ended by somebody else"
         )
-    if is_known and not rows:
+    if is_stored and not rows:
         # as a new run it would do again what its calls have done
         return ConfigError(f"the run {record.run_id!r} was deleted meanwhile")
     if not rows:
@@ -799,7 +799,7 @@ def _append_entries(
 def _step_rows(
     entry: _EncodedEntry, *, first_seq: int, now: float
 ) -> list[Sequence[Any]]:
-    # A row of several steps is named by its number, which no other row of the run has: none is dropped as known.
+    # A row of several steps is named by its number, which no other row of the run has: none is dropped as a duplicate.
     return [
         (entry.run_id, key or f"+{seq}", seq, kind, entry.epoch, body, elapsed_s, now)
         for seq, (key, kind, body, elapsed_s) in enumerate(entry.steps, first_seq)

@@ -23,44 +23,44 @@ _set_field = object.__setattr__
 def copy_arguments(bound: Mapping[str, Any]) -> dict[str, Any]:
     """Return a deep copy of keyword arguments."""
     copied: dict[str, Any] = {}
-    known: dict[int, Any] = {}
+    memo: dict[int, Any] = {}
     for name, value in bound.items():
-        copied[name] = value if type(value) in _UNCHANGING else _copy(value, known)
+        copied[name] = value if type(value) in _UNCHANGING else _copy(value, memo)
     return copied
 
 
-def _copy(value: Any, known: dict[int, Any]) -> Any:
-    """Return a copy of a value that may change. `known` is what `deepcopy` calls its memo: copies by identity."""
+def _copy(value: Any, memo: dict[int, Any]) -> Any:
+    """Return a copy of a value that may change. `memo` is that of `deepcopy`: copies by identity."""
     number = id(value)
-    if number in known:
-        return known[number]
+    if number in memo:
+        return memo[number]
     kind = type(value)
     if kind is list:
-        return _copy_list(value, known)
+        return _copy_list(value, memo)
     if kind is dict and _TEXT.issuperset(map(type, value)):
-        items = known[number] = dict[str, Any]()
-        _copy_items(value, items, known)
+        items = memo[number] = dict[str, Any]()
+        _copy_items(value, items, memo)
         return items
     if hasattr(kind, "__pydantic_fields__") and _is_copied_as_usual(value, kind):
-        return _copy_model(value, kind, known)
-    return deepcopy(value, known)
+        return _copy_model(value, kind, memo)
+    return deepcopy(value, memo)
 
 
-def _copy_list(value: list[Any], known: dict[int, Any]) -> list[Any]:
+def _copy_list(value: list[Any], memo: dict[int, Any]) -> list[Any]:
     if _UNCHANGING.issuperset(map(type, value)):
-        copied = known[id(value)] = value.copy()
+        copied = memo[id(value)] = value.copy()
         return copied
-    copied = known[id(value)] = []
+    copied = memo[id(value)] = []
     for each in value:
-        copied.append(each if type(each) in _UNCHANGING else _copy(each, known))
+        copied.append(each if type(each) in _UNCHANGING else _copy(each, memo))
     return copied
 
 
 def _copy_items(
-    items: Mapping[str, Any], copied: dict[str, Any], known: dict[int, Any]
+    items: Mapping[str, Any], copied: dict[str, Any], memo: dict[int, Any]
 ) -> None:
     for name, value in items.items():
-        copied[name] = value if type(value) in _UNCHANGING else _copy(value, known)
+        copied[name] = value if type(value) in _UNCHANGING else _copy(value, memo)
 
 
 def _is_copied_as_usual(model: Any, kind: Any) -> bool:
@@ -72,14 +72,14 @@ def _is_copied_as_usual(model: Any, kind: Any) -> bool:
     )
 
 
-def _copy_model(model: Any, kind: Any, known: dict[int, Any]) -> Any:
-    copied = known[id(model)] = kind.__new__(kind)
+def _copy_model(model: Any, kind: Any, memo: dict[int, Any]) -> Any:
+    copied = memo[id(model)] = kind.__new__(kind)
     values = model.__dict__
     fields: dict[str, Any] = {}
     if _UNCHANGING.issuperset(map(type, values.values())):
         fields = values.copy()
     else:
-        _copy_items(values, fields, known)
+        _copy_items(values, fields, memo)
     _set_field(copied, "__dict__", fields)
     _set_field(copied, "__pydantic_extra__", None)
     _set_field(copied, "__pydantic_fields_set__", model.__pydantic_fields_set__.copy())

@@ -93,7 +93,7 @@ def constrain(constraints: Mapping[str, Json], *, permits: bool) -> Condition:
 
     Args:
         permits: Whether something is allowed where they are met. Then an absent argument meets none, and `.` matches no
-            line break. Otherwise what cannot be told counts as met: an absent argument, and one that is no text.
+            line break. Otherwise what cannot be decided counts as met: an absent argument, and one that is no text.
 
     Raises:
         ToolDefinitionError: A constraint is neither, or its pattern or schema is none.

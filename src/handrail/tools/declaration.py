@@ -86,7 +86,7 @@ def _find_contradiction(declared: Mapping[str, Any]) -> str:
     if declared["effect"] == "read" and any(declared[each] for each in _OF_WRITES):
         return "it is a read, and `key`, `replay`, `verify`, `one_request` and `compensate` mean nothing to one"
     if declared["mounts"] and declared["isolation"] == "none":
-        return '`mounts` is for a tool that is kept apart; declare isolation="isolated" or "process"'
+        return '`mounts` is for an isolated tool; declare isolation="isolated" or "process"'
     if declared["writable"] and declared["isolation"] != "process":
         return '`writable` is for a tool of isolation="process"; an isolated one writes nothing of yours'
     if declared["network"] is not None and declared["isolation"] not in SANDBOXED:
@@ -168,9 +168,9 @@ def find_unknown_name(
     looked_at = _list_names(declared)
     looked_at["then"] = set(in_step)
     for setting, named in looked_at.items():
-        known = arguments.union(injected) if setting in RULES else arguments
-        for name in sorted(named - known):
-            near = names.nearest(name, sorted(known))
+        allowed = arguments.union(injected) if setting in RULES else arguments
+        for name in sorted(named - allowed):
+            near = names.nearest(name, sorted(allowed))
             hint = f" Did you mean `{near[0]}`?" if near else ""
             return (
                 f"`{setting}` looks at `{name}`, which is none of its parameters.{hint}"

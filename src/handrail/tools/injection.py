@@ -1,7 +1,7 @@
 """Which parameters of a function the model never sees: its context, and what the runtime injects.
 
 Injected values may stand in the rules of a tool, such as `key="ticket:{tenant}:{number}"`. A key is written into the
-ledger, the audit log and requests to services, so a secret stands in it as a digest.
+ledger, the audit log and requests to services, so a secret is in it as a digest.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ _DIGITS = 32
 
 
 def hide_secret(value: Json) -> str:
-    """Return what stands for a secret in a key: the same in every process, and nothing that leads back to it.
+    """Return what represents a secret in a key: the same in every process, and nothing that leads back to it.
 
     A secret that can be guessed (a PIN, a name) can be tried out against the digest.
     """

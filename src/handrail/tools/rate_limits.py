@@ -103,7 +103,7 @@ class Breaker(Struct):
 
 
 def rate_failure(tool: str, whom: str, rate: Rate, next_s: float) -> Failure:
-    """Return what a call is told whose turn comes too late.
+    """Return the failure of a call whose turn comes too late.
 
     Args:
         whom: For whom the rate is counted; empty for all.
@@ -120,7 +120,7 @@ def rate_failure(tool: str, whom: str, rate: Rate, next_s: float) -> Failure:
 
 
 def rest_failure(tool: str, failures: int, rest_s: float) -> Failure:
-    """Return what a call is told whose tool is left alone."""
+    """Return the failure of a call whose tool is left alone."""
     return Failure(
         Code.UNAVAILABLE,
         f"`{tool}` could not reach what it needs {failures} times in a row, and is left alone for a while.",

@@ -209,7 +209,7 @@ class SharedLimits:
 
 
 def uncounted(tool: str) -> Failure:
-    """Return what a call is told whose rate the store has not counted."""
+    """Return the failure of a call whose rate the store has not counted."""
     return Failure(
         Code.UNAVAILABLE,
         f"How often `{tool}` may be started is not known now: the store does not answer.",

@@ -174,7 +174,7 @@ class BaseTool:
     isolation: Isolation = "none"
     """How strongly the tool is isolated; a level that this machine cannot give refuses the call."""
     mounts: Sequence[str | Path] = ()
-    """Files and folders that a tool kept apart can read, at their own paths, besides its own code. A tool of level
+    """Files and folders that an isolated tool can read, at their own paths, besides its own code. A tool of level
     `process` that declares some, or `writable`, reaches no others of yours (Linux 6.2)."""
     writable: Sequence[str | Path] = ()
     """Files and folders that a tool of level `process` can change, and read."""

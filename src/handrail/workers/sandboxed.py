@@ -137,7 +137,7 @@ class SandboxedCall:
         if self.tool.network is None:
             return sandbox.run(job, self._cancelled)
         with proxy.EgressProxy(self.tool.network) as egress_proxy:
-            # a process that was there before the proxy cannot be told of it
+            # a process that was there before the proxy cannot learn its address
             enclosed = egress_proxy.enclose(replace(job, warm=None), sandbox.python)
             return sandbox.run(enclosed, self._cancelled)
 
@@ -192,7 +192,7 @@ class SandboxedCall:
         return value
 
     def _put_media(self, value: Any, media: Sequence[Sequence[Any]]) -> Any:
-        """Return a value with its media put at their keys; the key None stands for the value itself.
+        """Return a value with its media put at their keys; the key None means the value itself.
 
         Raises:
             ToolError: Some of its media is refused. Somebody else would fetch an address, from our network.

@@ -28,7 +28,7 @@ Report: TypeAlias = Callable[["Returned | Raised"], None]
 DEFAULT_THREADS = 64
 
 IDLE_S = 60.0
-"""How long an idle thread is kept. A runtime that nobody closes must not keep its threads for ever."""
+"""How long an idle thread lives. A runtime that nobody closes must not keep its threads for ever."""
 
 
 class ThreadTask:
@@ -153,7 +153,7 @@ class ThreadPool:
         with self._change:
             if task.started:
                 return False
-            # Where every thread hangs, nobody else would take it from the line. After a fork it stands in none.
+            # Where every thread hangs, nobody else would take it from the queue. After a fork it is in none.
             with suppress(ValueError):
                 self._tasks.remove(task)
             task.forget()

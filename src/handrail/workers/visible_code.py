@@ -1,4 +1,4 @@
-"""Which of our files a tool that is kept apart sees of its own: code, and what it declares as `mounts`."""
+"""Which files an isolated tool sees of its own: code, and what it declares as `mounts`."""
 
 from __future__ import annotations
 

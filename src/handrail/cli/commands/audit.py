@@ -142,7 +142,7 @@ def verify(
     keys = _keys_in(key_files)
     with LOG.open(store) as audit_store:
         pending = _count_pending(audit_store)
-        count, broken, newest = chain.verify_while_kept(
+        count, broken, newest = chain.verify_during_retention(
             lambda: _records(audit_store), keys=keys, checkpoint=expected
         )
     last = newest if broken is None else None
