@@ -114,7 +114,7 @@ class PromptDialect(Struct, frozen=True, dict=True):  # it keeps what it has wor
 
     @property
     def writes_keys_as_tags(self) -> bool:
-        """Whether the name of an argument stands between brackets of its own, `<name>`."""
+        """Whether the name of an argument is written in brackets of its own, `<name>`."""
         return any(
             isinstance(each, ParameterCalls) and each.parameter.opens.endswith("<")
             for each in self.syntax.formats
@@ -527,7 +527,7 @@ class _PromptWriter:
         return opens + body + closes
 
     def _thoughtless(self, *, recent: bool) -> str:
-        """Return what stands before an answer without reasoning."""
+        """Return the text that opens an answer without reasoning."""
         template = self._template
         if recent and template.thoughtless_now is not None:
             return template.thoughtless_now

@@ -9,7 +9,7 @@ Rule 3: results of calls come first in the one message after the calls; the API 
 Rule 4: no blank text goes out: the API sends such blocks and refuses them.
 Rule 5: code execution keeps its container: the next request names the newest container that has not expired. Without
         it the API refuses the results of calls that a program made.
-Rule 6: only a stated end is an end: an unknown `stop_reason`, or a stream without `message_stop`, is `error`.
+Rule 6: an unknown `stop_reason` is `error`, and so is a stream without `message_stop`.
 """
 
 from __future__ import annotations
@@ -599,7 +599,7 @@ def _mark_and_defer(
     mark: dict[str, Json] | None,
     loaded: frozenset[str],
 ) -> list[dict[str, Json]]:
-    """Return definitions with what is loaded at the end: it stands nowhere but in the result that names it."""
+    """Return the definitions, loaded tools last and deferred: the model reads those in the result that names them."""
     shown: list[dict[str, Json]] = []
     deferred: list[dict[str, Json]] = []
     for tool, definition in zip(tools, defined, strict=True):

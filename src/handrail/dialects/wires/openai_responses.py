@@ -1,15 +1,15 @@
 """OpenAI Responses, and the servers that copy it: both ways, whole and streamed.
 
-A conversation is a flat list of items here, and the provider would keep it if it were let. We let it not: every request
-carries the whole conversation, so that a run can be resumed, forked or audited from our own record. What the model
-thought comes along encrypted, and goes back as it came. `Options.extra` may say otherwise (`store`, `include`,
+A conversation is a flat list of items here. The provider can store it; handrail asks it not to (`store: false`). Every
+request carries the whole conversation, so that a run can be resumed, forked or audited from our own record. Reasoning
+arrives encrypted and goes back unchanged. `Options.extra` may say otherwise (`store`, `include`,
 `previous_response_id`).
 
 Rule 1: the items of an answer go back as they came and in their order. Of a call the name and the arguments are written
         again, because a history is always valid JSON.
 Rule 2: nothing goes back that only the provider's store could look up: no reasoning that is neither encrypted nor plain
         text, no id where the API does not demand one. A message without an id is text.
-Rule 3: only a stated end is an end: a stream without its last event, or a status nobody knows, is `error`.
+Rule 3: an unknown status is `error`, and so is a stream without its last event.
 """
 
 from __future__ import annotations
@@ -684,7 +684,7 @@ def _items(
     free_text: set[str] = set()  # calls that are answered in another kind of item
     searches: set[str] = set()
     questions: dict[str, dict[str, Json]] = {}
-    callers: dict[str, Json] = {}  # the program that made a call is told its result
+    callers: dict[str, Json] = {}  # of each call, the program that gets the result
     for message in messages:
         match message:
             case SystemMessage(text):
