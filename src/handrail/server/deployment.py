@@ -49,7 +49,7 @@ class RunDefaults(Struct, frozen=True):
     Attributes:
         inject: The values of injected parameters, by name.
         deps: What tools read as `Context.deps`.
-        system: What the model is told before the question.
+        system: The system message of each run.
     """
 
     inject: Mapping[str, Any] = {}
@@ -201,12 +201,12 @@ class Deployment:
         return run_id, True
 
     async def _check_same(self, run_id: str, question: str) -> None:
-        """Refuse a key that another question was sent with."""
-        known = self._asked.get(run_id)
-        if known is None:
+        """Raise unless the run of an idempotency key was asked this same question."""
+        earlier = self._asked.get(run_id)
+        if earlier is None:
             record = await asyncio.to_thread(self._load_record, run_id)
-            known = question_text(record)
-        if known != question:
+            earlier = question_text(record)
+        if earlier != question:
             raise ApiError(
                 422,
                 "key_reused",
@@ -223,7 +223,7 @@ class Deployment:
         }
 
     def observers(self, scope: str = "") -> tuple[Observer, ...]:
-        """Return who observes the runs and calls of a tenant: give them to whatever you start on the runtime."""
+        """Return the observers of a tenant; pass them to each run and call that you start on the runtime."""
         return (self.hub.observer(scope),)
 
     def _begin(
@@ -258,10 +258,10 @@ class Deployment:
         task.add_done_callback(end)
 
     async def resume(self, run_id: str, principal: str = "") -> None:
-        """Have a run go on, here and from now on; returns once it does.
+        """Resume a run in this process; return once it is under way.
 
         Args:
-            principal: On whose behalf, where none of its questions says on whose it was begun.
+            principal: On whose behalf, if no question of the run names its principal.
 
         Raises:
             ApiError: There is no such run, it is under way, or it cannot go on here.
@@ -293,7 +293,7 @@ class Deployment:
             raise _as_api_error(error)
 
     def _principal_of(self, run_id: str) -> str:
-        """Return on whose behalf a run has asked; empty where it has not, or on nobody's."""
+        """Return the principal that a run's questions name; empty if it has no questions, or no principal."""
         store = self.store
         if not isinstance(store, ApprovalStore):
             return ""
@@ -550,6 +550,6 @@ def _resolve(future: asyncio.Future[Any], value: Any = None) -> None:
 
 
 def _read_exception(task: asyncio.Task[None]) -> None:
-    """Read what a task raised, which its own log line has said already."""
+    """Retrieve a task's exception, which is logged already, so that asyncio does not report it as unread."""
     if not task.cancelled():
         task.exception()

@@ -155,7 +155,7 @@ def _is_carried_out(record: RunRecord) -> bool:
 def gather(
     call: ApiCall, stored: StoredRun, questions: Sequence[ApprovalRequest]
 ) -> Sources:
-    """Return what is known of a run beside its journal."""
+    """Return what the store and this process know of a run beside its journal."""
     run_id = stored.record.run_id
     store = call.deployment.store
     writes: Sequence[WriteRecord] = ()
@@ -221,7 +221,7 @@ def runs_of(call: ApiCall) -> RunStore:
     """Return the store as one that keeps runs.
 
     Raises:
-        ApiError: It keeps none.
+        ApiError: The store has no runs.
     """
     store = call.deployment.store
     if not isinstance(store, RunStore):

@@ -1,9 +1,9 @@
-"""Doors for programs that speak a protocol of others: OpenAI's, AG-UI, and Vercel's UI message stream.
+"""Endpoints for programs that speak another protocol: OpenAI's, AG-UI, and Vercel's UI message stream.
 
     endpoints = Endpoints(runtime, {"assistant": "openai:NAME"})
     app = Starlette(routes=endpoints.routes)
 
-Each request is a run of the runtime, kept in its store, with every check that any run has.
+Each request is a run of the runtime, stored like any other and with all the same checks.
 """
 
 from __future__ import annotations

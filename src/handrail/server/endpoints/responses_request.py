@@ -32,11 +32,11 @@ _NOT_SERVED = ("background", "conversation", "prompt")
 
 
 class TurnPlace(Struct, frozen=True):
-    """Where in a run a response stands.
+    """The position of a response in its run.
 
     Attributes:
         rounds: How many questions the run has had by then.
-        stage: How often this question was gone on with, after it had waited.
+        stage: How often the run was resumed since this question, each time after waiting.
     """
 
     run_id: str
@@ -50,7 +50,7 @@ class TurnPlace(Struct, frozen=True):
 
 
 def read_place(response_id: str) -> TurnPlace | None:
-    """Return where a response stands; None for what is no id of ours."""
+    """Return the position that an id of ours names; None for any other id."""
     match = _ID.fullmatch(response_id)
     if match is None:
         return None
