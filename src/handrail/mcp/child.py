@@ -36,7 +36,7 @@ from handrail.mcp.wire.messages import (
 from handrail.mcp.wire.polled import TOO_LONG, PolledLines
 
 KEPT_STDERR_BYTES = 4096
-"""How much of the end of a child's standard error is kept."""
+"""Size of the part of a child's standard error that is stored: its end."""
 
 _GRACE_S = 0.4
 """How long a child may take to exit after its input was closed, and again after SIGTERM."""
@@ -277,7 +277,7 @@ async def open_child(child: ServerProcess) -> AsyncIterator[Any]:
 
 
 class ChildLines:
-    """What a server writes and is told, a message a line. See `Wire`.
+    """The messages from and to a server, one a line. See `Wire`.
 
     Args:
         link: Looks at each message before it is taken, and before it is written.

@@ -29,16 +29,16 @@ from handrail.mcp.wire.dispatcher import LineDispatcher
 from handrail.mcp.wire.posts import PostDispatcher
 
 _CLOSE_S = 2.5
-"""How long a link may take to end. A child is ended within 1.2 s; a server at an address is told, if it listens."""
+"""How long a link may take to end: a child ends within 1.2 s, and the end of a session over HTTP is sent."""
 
 Watch = Callable[[str, Any], None]
 """Sees each message: `sent` or `received`, and the message as JSON."""
 
 
 class Callbacks(Struct, frozen=True, kw_only=True):
-    """What answers the requests of a server, as the `Client` of the package `mcp` takes it.
+    """Functions that answer the requests of a server, as the `Client` of the package `mcp` takes them.
 
-    A callback that is None is a capability that the server is told we lack.
+    A callback that is None is a capability that the client does not declare.
     """
 
     elicitation: Any = None
@@ -307,7 +307,7 @@ _CONTENT_TYPES = frozenset({"text", "image", "audio", "resource", "resource_link
 
 
 def make_readable(message: types.JSONRPCMessage) -> None:
-    """Mend what would make a whole answer unreadable to the SDK, and is clear.
+    """Repair faults whose meaning is clear, but which would make a whole answer unreadable to the SDK.
 
     Content of an unknown type becomes a sentence, and a schema without a type that of an object.
     """

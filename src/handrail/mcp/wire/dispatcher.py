@@ -274,7 +274,7 @@ class LineDispatcher(Dispatcher[TransportContext]):
         task = self._spawn(self._handle(request, context))
         key = coerce_request_id(request.id)
         self._handling[key] = (task, context)
-        # not in the task: one that is cancelled before it has begun ends without a word
+        # not in the task: a task that is cancelled before its first step runs none of its code
         task.add_done_callback(
             lambda _: self._note_handled(key, context, is_inline=is_inline)
         )
@@ -286,8 +286,8 @@ class LineDispatcher(Dispatcher[TransportContext]):
         elif method == "notifications/progress":
             self._take_progress(params or {})
         if not run_notify_intercept(self._intercept, method, params):
-            told = LineContext(self)
-            self._spawn(report(self._on_notify, told, method, params))
+            context = LineContext(self)
+            self._spawn(report(self._on_notify, context, method, params))
 
     def _cancel(self, request_id: types.RequestId | None) -> None:
         if request_id is None:
@@ -435,7 +435,7 @@ class LineDispatcher(Dispatcher[TransportContext]):
     async def _ask(
         self, request: types.JSONRPCRequest, waiting: _Waiting, opts: CallOptions
     ) -> Any:
-        """Send a request and wait; the peer is told where nobody waits any longer."""
+        """Send a request and wait for its answer; on a timeout or cancellation, cancel it at the peer."""
         timeout = opts.get("timeout")
         try:
             await self._write(request)
