@@ -1,4 +1,4 @@
-"""A run on tape: what a model said and what tools returned, in a JSON file, so that a test needs neither of them.
+"""Records a run on a tape: a JSON file of a model's answers and tools' results, so that a test needs neither of them.
 
     def test_the_desk_finds_the_order(cassette):                         # `pytest --record-cassettes` writes the tape
         with cassette.runtime([find_order, refund]) as runtime:
@@ -111,7 +111,7 @@ class Tape(Struct):
         """Read a file.
 
         Raises:
-            ConfigError: It is no tape of a known version.
+            ConfigError: It is no tape, or one of an unsupported version.
         """
         try:
             document = json.loads(file.read_text(encoding="utf-8"))
@@ -187,7 +187,7 @@ class Cassette:
         file: Where it lies.
         record: Run the tools, ask the model, and write the file when this is closed; else play it.
         secrets: Values that are secret, as text or `hr.Secret`, beside what looks like one. Those of a runtime that
-            this makes are known to it.
+            this makes are added.
 
     Raises:
         ConfigError: There is nothing to play.

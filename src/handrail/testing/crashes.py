@@ -1,13 +1,13 @@
-"""Die at the worst moment, go on in a new process, and count: what a write's promise is worth, shown on your own tool.
+"""Kills a process at the worst moment of a write, resumes its run in a new one, and counts effects: on your own tool.
 
     crash = Crash(Boundary.AFTER_EFFECT, "sqlite:////tmp/crash.db")
     survived = crash(refund, {"order_id": "A-1"}, effects=count_refunds)      # asserts what effects.md promises
 
 As a pytest fixture, `crash` runs a test once for each boundary. A process is forked, drives a run on a real store, and
-kills itself with SIGKILL between two steps; another one then resumes the run. Nothing sleeps and nothing is simulated
-but the time that a lease lasts: it is over when it begins, as if everybody had waited.
+kills itself with SIGKILL between two steps; another one then resumes the run. Nothing sleeps, and only leases are
+simulated: they expire at once, as if everybody had waited.
 
-Rule 1: whoever is killed says so first, so a boundary that was never reached fails the test instead of passing it.
+Rule 1: a process reports its boundary before it is killed, so a boundary that was never reached fails the test.
 Rule 2: this process never opens the store: a database that is open does not survive a fork.
 """
 
