@@ -129,9 +129,9 @@ _WordOccurrences: TypeAlias = int | list[int]
 class _Occurrences(dict[str, list[int] | None]):
     """Collects where each word occurs. As a dictionary it maps each piece seen twice to the list of its occurrences.
 
-    Two thirds of all pieces occur once: they are kept without a list, and become words in the end. Pieces of one word
-    share that word's list. A piece of several words, such as a run of Chinese, has a list of its own, which is added
-    to each of its words in the end. A piece without words has None.
+    Two thirds of all pieces occur once; they have no list, and become words at the end. Pieces of one word share that
+    word's list. A piece of several words, such as a run of Chinese, has a list of its own, which is added to each of
+    its words at the end. A piece without words has None.
     """
 
     def __init__(
