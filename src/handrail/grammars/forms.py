@@ -88,7 +88,7 @@ class Grammar(Struct, frozen=True, dict=True):  # it keeps what it has worked ou
                 of a custom tool.
 
         Raises:
-            ConfigError: No such server is known.
+            ConfigError: There is no form for such a server.
         """
         match engine:
             case "vllm":

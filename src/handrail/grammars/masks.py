@@ -93,9 +93,9 @@ class Mask:
 
     def _follow(self, generated: tuple[int, ...]) -> Any:
         """Return the matcher of a sequence that equals one of the last call, or adds one token to it; else None."""
-        known = self._rows.get(generated)
-        if known is not None or not generated:
-            return known
+        matcher = self._rows.get(generated)
+        if matcher is not None or not generated:
+            return matcher
         before = self._rows.get(generated[:-1])
         if before is None:
             return None
@@ -197,7 +197,7 @@ def read_tokenizer(tokenizer: Any, marks: Marks) -> Any:
     """Return a tokenizer as llguidance takes it, with the family's marks as text.
 
     Raises:
-        ConfigError: It is none of those that are known.
+        ConfigError: The tokenizer is of an unsupported kind.
     """
     engine = _engine()
     if isinstance(tokenizer, engine.LLTokenizer):

@@ -1,6 +1,7 @@
 """JSON Schema as expressions: the values that fit a schema, as a notation writes them.
 
-Rule 1: what is written fits the schema, but for what stands in `losses`: each says where, and what no grammar can say.
+Rule 1: what is written fits the schema, except for `losses`: each names a place, and a keyword that no grammar can
+        express.
 Rule 2: the members of an object come in the order of its schema, each once.
 Rule 3: an object whose schema names members has no others, unless the schema says what others hold.
 """
@@ -83,7 +84,7 @@ class Values:
     Args:
         rules: Where rules are defined that the expressions name; shared rules are of their notation, others begin
             with `prefix`.
-        losses: Where to note what cannot be said.
+        losses: Gets what a grammar cannot express.
     """
 
     def __init__(
