@@ -66,7 +66,7 @@ def _as_tool(runtime: Runtime, calls: Calls, tool: BaseTool) -> CrewTool:
         name=tool.name,
         description=tool.description,
         args_schema=_as_model(tool),
-        # What was told before may be wrong by now; the ledger answers repeated writes.
+        # An earlier result may be out of date; the ledger answers repeated writes.
         cache_function=_never,
         # Only the end of the run is a failure to CrewAI, see `_reply`.
         tool_failure_policy=ToolFailurePolicy.RAISE,
