@@ -162,7 +162,7 @@ class Redaction:
 
 
 def _hide_lists(text: str) -> str:
-    """Return a text without the lists and objects that stand behind the name of a secret."""
+    """Return a text without the lists and objects that follow the name of a secret."""
     parts: list[str] = []
     done = 0
     while (found := _NAME_AND_LIST.search(text, done)) is not None:
