@@ -172,7 +172,7 @@ class CompletionServer(Provider, frozen=True):
         """Return the model; see `Provider.model_at`. `grammar=` in the address is ours, and is not sent.
 
         Raises:
-            ConfigError: `grammar=` names no server that is known.
+            ConfigError: `grammar=` names none of the supported servers.
         """
         prompts = cast(PromptDialect, dialect(dialect_name))
         place, _, query = address.partition("?")

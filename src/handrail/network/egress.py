@@ -132,7 +132,7 @@ class Egress(Struct, frozen=True):
 
         Args:
             port: None for that of the scheme.
-            has_user: Whether a user name or password stands in it.
+            has_user: Whether the URL holds a user name or password.
 
         Raises:
             ToolError: `NOT_PERMITTED`.

@@ -480,7 +480,7 @@ class _TolerantReader:
             self.text[end] in _QUOTES and len(run) > len(text)
         )
         if not ended or not _is_plain(text):
-            raise self.make_error("a JSON value; a text stands in double quotes")
+            raise self.make_error("a JSON value; a text is written in double quotes")
         self.note("unquoted_value")
         self.pos += len(text)
         return text
