@@ -98,10 +98,10 @@ class Ranked:
             elif isinstance(message, AssistantMessage):
                 discovery.answer()
                 for call in message.turn.calls:
-                    discovery.call(call.name, self._brought_by(tools, call))
+                    discovery.call(call.name, self._list_brought(tools, call))
         return discovery
 
-    def _brought_by(self, tools: Toolset, call: ToolCall) -> Sequence[str]:  # noqa: ARG002  # for those that search
+    def _list_brought(self, tools: Toolset, call: ToolCall) -> Sequence[str]:  # noqa: ARG002  # for those that search
         """Return the names of the tools that a call has brought, beside the one that it calls."""
         return ()
 
@@ -163,7 +163,7 @@ class Searching(Ranked):
             deferred=discovery.found_names,
         )
 
-    def _brought_by(self, tools: Toolset, call: ToolCall) -> Sequence[str]:
+    def _list_brought(self, tools: Toolset, call: ToolCall) -> Sequence[str]:
         if call.name != SEARCH:
             return ()
         arguments = _arguments(call) or {}

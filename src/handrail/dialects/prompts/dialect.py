@@ -463,7 +463,7 @@ class _PromptWriter:
     def _turns(self, entries: Sequence[Entry], head: PromptHead) -> Iterable[str]:
         template = self._template
         first_user, last_user = _user_places(entries)
-        ids = self._dialect._ids(_answered_calls(entries))
+        ids = self._dialect._ids(_list_calls(entries))
         in_last = head.in_last
         if last_user == len(entries) - 1:
             in_last += head.in_question
@@ -631,7 +631,7 @@ def _user_places(entries: Sequence[Entry]) -> tuple[int, int]:
     return -1, -1
 
 
-def _answered_calls(entries: Iterable[Entry]) -> Iterator[ToolCall]:
+def _list_calls(entries: Iterable[Entry]) -> Iterator[ToolCall]:
     for entry in entries:
         if isinstance(entry, AnswerTurn):
             yield from entry.turn.calls

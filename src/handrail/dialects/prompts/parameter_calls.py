@@ -209,7 +209,7 @@ class ParameterCalls(Struct, frozen=True):
     ) -> Step[tuple[str, str]]:
         """Read a value. Return it with the mark that follows its own; an end without that is a part of the value."""
         if self.nested:
-            return (yield from self._nested_value(source, key, after))
+            return (yield from self._read_nested_value(source, key, after))
         text = yield from self._flat_value(source, after)
         if text is None:
             return "", ""
@@ -254,7 +254,7 @@ class ParameterCalls(Struct, frozen=True):
                     return None
             pieces += (mark, space)
 
-    def _nested_value(
+    def _read_nested_value(
         self, source: TextBuffer, key: str, after: Marks
     ) -> Step[tuple[str, str]]:
         """Read a value up to the mark that closes it; elements of its own name may stand in it."""

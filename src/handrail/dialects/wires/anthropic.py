@@ -219,14 +219,14 @@ class Anthropic(BaseWire):
         check_choice(options.tool_choice, tools, options.provider_tools, by_name=True)
         if not (tools or options.provider_tools):
             return {}
-        sent = self._sent_definitions(tools, options, mark, loaded=loaded)
+        sent = self._define_tools(tools, options, mark, loaded=loaded)
         runner = find_runner(options.provider_tools, self.runs_programs)
         if runner:
             sent = _without_strict(name_callers(sent, tools, names, program=runner))
         definitions: list[Mapping[str, Json]] = [*sent, *options.provider_tools]
         return {"tools": definitions, "tool_choice": _tool_choice(options, names)}
 
-    def _sent_definitions(
+    def _define_tools(
         self,
         tools: Collection[ToolLike],
         options: Options,

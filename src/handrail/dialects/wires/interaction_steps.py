@@ -407,7 +407,7 @@ class _Step:
         raw = dict(self._fields)
         for field in ("content", "summary"):
             if field in raw:
-                raw[field] = [_joined(each) for each in raw[field]]
+                raw[field] = [_join_text(each) for each in raw[field]]
         if self.kind == CALL:
             raw["arguments"] = _object(self.arguments)
         return raw
@@ -417,7 +417,7 @@ class _Pieces(list[str]):
     """A text that arrives in pieces."""
 
 
-def _joined(content: Mapping[str, Json]) -> dict[str, Json]:
+def _join_text(content: Mapping[str, Json]) -> dict[str, Json]:
     text = content.get("text")
     if isinstance(text, _Pieces):
         return {**content, "text": "".join(text)}

@@ -211,7 +211,7 @@ class OpenAIResponses(BaseWire):
         tool_fields = self._tool_fields(tools, names, options, found=found)
         key = prompt_caching.key_fields(
             tools,
-            self._sent_definitions(tools, options, found),
+            self._define_tools(tools, options, found),
             instructions or "",
             options,
             server=self.server,
@@ -230,7 +230,7 @@ class OpenAIResponses(BaseWire):
         if not (tools or options.provider_tools):
             return {}
         defined = self._name_callers(
-            self._sent_definitions(tools, options, found), tools, options
+            self._define_tools(tools, options, found), tools, options
         )
         if options.provider_tools:
             # The engineer may describe a tool of ours in the provider's own terms, such as one that takes free text.
@@ -324,7 +324,7 @@ class OpenAIResponses(BaseWire):
                 each["output_schema"] = outcome
         return named
 
-    def _sent_definitions(
+    def _define_tools(
         self,
         tools: Collection[ToolLike],
         options: Options,
@@ -742,7 +742,7 @@ def _encode_assistant(
     calls = deque(turn.calls)
     items: list[dict[str, Json]] = []
     for item in output:
-        if calls and calls[0].id == _asked_id(item):
+        if calls and calls[0].id == _find_request_id(item):
             calls.popleft()
             items.append(item)
         elif item["type"] in CALLS:
@@ -756,7 +756,7 @@ def _encode_assistant(
     return [_without_id(item) for item in items]
 
 
-def _asked_id(item: Mapping[str, Json]) -> Json:
+def _find_request_id(item: Mapping[str, Json]) -> Json:
     """Return the id of what the provider asks us in an item of its own; empty for any other item."""
     if is_client_search(item):
         return item.get("call_id")

@@ -399,7 +399,7 @@ class LineDispatcher(Dispatcher[TransportContext]):
         on_progress = opts.get("on_progress")
         if on_progress is not None:
             meta["progressToken"] = request_id
-        with traced(method, sent.get("name"), request_id, meta):
+        with trace_request(method, sent.get("name"), request_id, meta):
             if meta:
                 sent["_meta"] = meta
             request = make_request(request_id, method, sent)
@@ -411,7 +411,7 @@ class LineDispatcher(Dispatcher[TransportContext]):
             finally:
                 self._waiting.pop(key, None)
         if answer is None:
-            raise _closed()
+            raise _connection_closed()
         if isinstance(answer, types.ErrorData):
             raise MCPError(answer.code, answer.message, answer.data)
         result: dict[str, Any] = answer
@@ -419,7 +419,7 @@ class LineDispatcher(Dispatcher[TransportContext]):
 
     def _choose_id(self, opts: CallOptions) -> types.RequestId:
         if self._is_closed:
-            raise _closed()
+            raise _connection_closed()
         if not self._is_running:
             raise RuntimeError("a request was sent before the connection was running")
         wanted = opts.get("request_id")
@@ -495,7 +495,7 @@ class LineDispatcher(Dispatcher[TransportContext]):
             self._end()
 
 
-def _closed() -> MCPError:
+def _connection_closed() -> MCPError:
     return MCPError(types.CONNECTION_CLOSED, "Connection closed")
 
 
@@ -527,7 +527,7 @@ def make_request(
 
 
 @contextmanager
-def traced(
+def trace_request(
     method: str, target: Any, request_id: types.RequestId, meta: dict[str, Any]
 ) -> Iterator[None]:
     """Send the trace of the caller with a request, in a span of its own, as the SDK does."""

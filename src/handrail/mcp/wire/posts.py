@@ -39,7 +39,7 @@ from handrail.mcp.wire.dispatcher import (
     make_request,
     read_number,
     report,
-    traced,
+    trace_request,
 )
 from handrail.mcp.wire.messages import Received, read_likely, write_message
 
@@ -117,7 +117,7 @@ class PostDispatcher(JSONRPCDispatcher[Any]):
         meta = dict(sent.pop("_meta", None) or {})
         if opts.get("on_progress") is not None:
             meta["progressToken"] = request_id
-        with traced(method, sent.get("name"), request_id, meta):
+        with trace_request(method, sent.get("name"), request_id, meta):
             if meta:
                 sent["_meta"] = meta
             request = make_request(request_id, method, sent)

@@ -136,9 +136,9 @@ class ResponseWriter:
         if isinstance(step, Ended):
             whole = self.whole()
             events.append({"type": f"response.{whole['status']}", "response": whole})
-        return [self._numbered(each) for each in events]
+        return [self._write_numbered(each) for each in events]
 
-    def _numbered(self, data: Item) -> str:
+    def _write_numbered(self, data: Item) -> str:
         number = self._number
         self._number += 1
         return event({**data, "sequence_number": number}, data["type"])
