@@ -40,7 +40,7 @@ class Secret:
             `handrail.credentials`, which names a function from NAME to the value.
 
     Raises:
-        ConfigError: There is nothing at that place, or nobody knows that kind of place.
+        ConfigError: There is nothing at that place, or no such kind of place.
     """
 
     __slots__ = ("_text", "place")

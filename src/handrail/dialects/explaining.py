@@ -47,7 +47,7 @@ _PROMPT = "prompt"
 
 
 class Part(Struct, frozen=True):
-    """A part of a declaration, and what becomes of it.
+    """A part of a declaration, and how far it gets.
 
     Attributes:
         name: The setting; a keyword of a parameter is `city.pattern`.
@@ -73,7 +73,7 @@ class Part(Struct, frozen=True):
 
 
 def explain_tool(wire: Dialect, tool: BaseTool, *, strict: bool) -> list[Part]:
-    """Return what becomes of each part of a tool's declaration, as this wire sends it."""
+    """Return how far each part of a tool's declaration gets on this wire."""
     probe = _Probe(wire, tool, Options(strict=strict))
     parts = [_explain_name(probe), *_explain_informative(probe)]
     parts += [_explain_parameters(probe), *_explain_keywords(probe)]

@@ -141,7 +141,7 @@ class ServerProcess:
             del self._stderr[:-KEPT_STDERR_BYTES]
 
     async def read_message(self) -> Received:
-        """Return the next message that it writes, or why a line is none.
+        """Return the next message that it writes, or the error of a line that is no message.
 
         Raises:
             anyio.EndOfStream: It has closed its standard output, or wrote a line that is too long.
@@ -363,7 +363,7 @@ class ChildMessages(MessageStream):
         self._child = child
 
     async def receive(self) -> Received:
-        """Return the next message, or why a line is none."""
+        """Return the next message, or the error of a line that is no message."""
         return await self._child.read_message()
 
 

@@ -126,7 +126,7 @@ class Link:
 
     async def _live(self) -> None:
         """Connect, then wait until the connection is to end, or ends by itself."""
-        # Nothing of whoever happened to ask for the connection belongs to its own requests.
+        # The connection's own requests carry nothing of the caller that happened to open it.
         delivery = Delivery()
         CURRENT.set(delivery)
         failure: BaseException | None = None

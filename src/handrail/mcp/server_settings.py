@@ -88,7 +88,7 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
         """Return where the server is.
 
         Raises:
-            ConfigError: A variable of the environment is not set, or the address or the command line is none.
+            ConfigError: A variable of the environment is not set, or the address or the command line is malformed.
         """
         if self.url:
             headers = {key: self._expand(each) for key, each in self.headers.items()}

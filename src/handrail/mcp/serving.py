@@ -333,7 +333,7 @@ class ToolServer(MCPServer[Any]):
         return reply
 
     def _trace_attributes(self, request: McpRequest, reply: Reply) -> dict[str, str]:
-        """Return how a request is counted; a name that the client has made up is none to count by."""
+        """Return the attributes of a request in metrics; the name of a tool that does not exist is left out."""
         attributes = {
             names.MCP_METHOD: "tools/call",
             names.MCP_PROTOCOL_VERSION: request.context.protocol_version or "",

@@ -37,7 +37,7 @@ def repair(text: str) -> tuple[dict[str, Json], Mapping[str, int]]:
     Text longer than `MAX_REPAIRED_CHARS` is not for this reader; the caller sees to that.
 
     Raises:
-        NotJson: There is none, more than one, or more than one reading.
+        NotJson: There is no object, more than one, or more than one way to read it.
     """
     reader = _TolerantReader(text)
     try:

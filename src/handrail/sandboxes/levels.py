@@ -62,7 +62,7 @@ def offered() -> Sequence[Sandbox]:
     """Return every sandbox that a tool can demand, ours and those of plug-ins, the strongest first.
 
     Raises:
-        ConfigError: What a plug-in calls a sandbox is none.
+        ConfigError: A plug-in's object is no sandbox.
     """
     sandboxes = [each for each in list_sandboxes() if each.level in LEVELS]
     return sorted(sandboxes, key=lambda each: -LEVELS.index(each.level))
@@ -73,7 +73,7 @@ def list_sandboxes() -> Sequence[Sandbox]:
     """Return every sandbox, ours and those of plug-ins (`handrail.sandboxes`).
 
     Raises:
-        ConfigError: What a plug-in calls a sandbox is none.
+        ConfigError: A plug-in's object is no sandbox.
     """
     sandboxes: list[Sandbox] = []
     for name in plugins.list_names("sandboxes"):
@@ -207,7 +207,7 @@ class LevelSearch:
     def start(self) -> Future[IsolationLevels]:
         """Start the search unless it was started; return what it will find.
 
-        The future raises `ConfigError` where a plug-in's sandbox is none.
+        The future raises `ConfigError` if a plug-in's object is no sandbox.
         """
         with self._guard:
             if self._future is None:

@@ -68,7 +68,7 @@ def parse_question(row: Json, number: int) -> Question:
     """Read one line of a file of questions: `{"query": ..., "tools": [names]}`, or `calls` in place of `tools`.
 
     Raises:
-        ConfigError: It is none.
+        ConfigError: It is no question.
     """
     try:
         calls = [

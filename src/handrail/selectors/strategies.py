@@ -36,7 +36,7 @@ MOST_TOKENS = 10_000
 """What their definitions may cost each turn before `auto` chooses, however few they are: a twelfth of 128k."""
 
 CHARACTERS_PER_TOKEN = 4
-"""Of English and JSON. Chinese costs more; there the choice comes a little late, and is made all the same."""
+"""For English and JSON. Chinese has fewer characters per token, so there the choice begins a little late."""
 
 
 MOST_DISCOVERED = 60

@@ -75,7 +75,7 @@ class Proxies(Struct, frozen=True):
         """Return the proxies of a setting.
 
         Raises:
-            ConfigError: An address is none, or one of the two is missing.
+            ConfigError: An address is malformed, or only one of the two is given.
         """
         if bool(addresses) is not bool(header):
             raise ConfigError(

@@ -100,7 +100,7 @@ class Deployment:
         self._asked: dict[str, str] = {}
         """The questions of runs that were started here and are under way, which the store may not have yet."""
         self.recall: Callable[[str], Mapping[str, Any]] = _recall_nothing
-        """Returns options of `Runtime.resume` that only whoever began a run knows, such as tools of a caller."""
+        """Returns options of `Runtime.resume` that only the endpoint of a run has, such as the caller's tools."""
 
     def begin(self) -> None:
         """Begin to serve, on the running loop."""
@@ -526,7 +526,7 @@ def _recall_nothing(_: str) -> Mapping[str, Any]:
 
 
 def describe_error(error: BaseException) -> Json:
-    """Return why something could not be done, for whoever asked for it."""
+    """Return an error as a sentence for the client."""
     if isinstance(error, HandrailError):
         return str(error)
     return "the server could not do it; its log says why"

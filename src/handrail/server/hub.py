@@ -60,7 +60,7 @@ class Frame(Struct, frozen=True):
 
 
 class EventListener:
-    """Somebody who listens; iterate over it for what is to be sent."""
+    """A listener; iterate over it for the chunks to send."""
 
     def __init__(self, hub: EventHub, run: str, tenant: str | None) -> None:
         self._hub = hub

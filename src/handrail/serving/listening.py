@@ -27,7 +27,7 @@ def parse_address(address: str, option: str) -> tuple[str, int]:
     """Return host and port of `HOST:PORT`, `[HOST]:PORT` or `PORT`, as given to an option.
 
     Raises:
-        ConfigError: It is none of these.
+        ConfigError: The address has none of these forms.
     """
     host, _, port = address.rpartition(":")
     host = host.removeprefix("[").removesuffix("]") or "127.0.0.1"

@@ -4,9 +4,8 @@
         with cassette.runtime([find_order, refund]) as runtime:
             run = runtime.run("Where is order 7?", model=cassette.model("openai:NAME"))
 
-While it is played, everything of handrail happens as ever (checks, policy, approvals, ledger), but for the last step: a
-tool is not started. Its value comes from the tape, found by its name and arguments, in the order in which it was
-recorded.
+While a tape is played, handrail does everything as usual (checks, policy, approvals, ledger) except the last step: no
+tool is started. Its result comes from the tape, found by name and arguments, in the order in which it was recorded.
 
 Rule 1: a call that is not on the tape ends the test with `NotOnTape`; no tool of a tape that is played ever runs.
 Rule 2: nothing goes on a tape, or is compared with one, before secrets are taken out of it.

@@ -201,10 +201,10 @@ class Moment(Struct, frozen=True):
 
 
 class MortalStore:
-    """A store on which a process comes to its end: everything that the other one can do, and then one thing less.
+    """Does what another store does, until it kills or freezes its own process at a moment.
 
     Args:
-        reached: Called just before the end.
+        reached: Called just before that.
     """
 
     def __init__(
@@ -230,7 +230,7 @@ class MortalStore:
     def _ask_store(
         self, name: str, ask: Callable[[Any], Any], asked: Claim | Settle | JournalEntry
     ) -> Any:
-        """Ask the store, unless the end comes before; do not hear its answer if the end comes after."""
+        """Ask the store and return its answer; die before or after that, if the moment is there."""
         if isinstance(asked, Claim):
             asked = replace(asked, lease_s=_OVER_S)
         if isinstance(asked, Settle):
@@ -287,10 +287,10 @@ def start(deed: Deed, tools: Tools, *, store: str, moment: Moment, **how: Any) -
 def start_and_kill(
     deed: Deed, tools: Tools, *, store: str, moment: Moment, **how: Any
 ) -> None:
-    """Begin a deed in a process, and let it be killed.
+    """Begin a deed in a process that is killed at a moment; return once it is dead.
 
     Raises:
-        NotReached: It did not come so far.
+        NotReached: The process ended before that moment.
     """
     child = start(
         deed,

@@ -395,7 +395,7 @@ def restore_file(folder: int, name: str, root: int, backup: str) -> None:
 def lock_folder(folder: int, path: str, given_up: Event) -> Iterator[None]:
     """Lock a folder against other writers of this kind, so that of two with one version one is refused.
 
-    The system takes the lock back from whoever dies. Where a file system knows none, two writers may still meet.
+    The system releases the lock when its process dies. On a file system without locks, two writers may still meet.
 
     Raises:
         NoEffect: Somebody has held it for `LOCK_S`, or the call was given up.

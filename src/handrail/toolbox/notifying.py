@@ -126,7 +126,7 @@ class Webhook:
         secret: What the signature is made with; by default the variable `HANDRAIL_WEBHOOK_SECRET`, unsigned without.
 
     Raises:
-        ConfigError: The address is none, or not encrypted.
+        ConfigError: The address is malformed, or not encrypted.
     """
 
     def __init__(self, url: str, *, secret: str = "") -> None:

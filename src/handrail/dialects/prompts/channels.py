@@ -148,7 +148,7 @@ class Channels(Struct, frozen=True):
         return (yield from source.flow(follows, sink.text))
 
     def _call(self, source: TextBuffer, sink: AnswerSink, recipient: str) -> Step[None]:
-        """Read the body of a call. What is none is text, with its header."""
+        """Read the body of a call. A body that is no call becomes text, with its header."""
         name = recipient.removeprefix(self.prefix)
         yield from source.space()
         if self.inside:

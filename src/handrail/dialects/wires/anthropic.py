@@ -575,7 +575,7 @@ def _tool_choice(options: Options, names: NameMap) -> Json:
 
 
 def _output_config(output: Output, body: Mapping[str, Json]) -> dict[str, Json]:
-    """Return the answer's form, beside what else the body says in the same field, such as the effort."""
+    """Return the answer's form, merged with the other members of the same field, such as the effort."""
     own = body.get("output_config") or {}
     if not isinstance(own, Mapping):
         raise ConfigError(

@@ -21,13 +21,13 @@ from handrail.messages import Message, Options, Way
 
 @dataclass(frozen=True, slots=True)
 class BaseWire(ABC):
-    """A `WireDialect` but for its form.
+    """The part of a `WireDialect` that is the same for every form.
 
     Attributes:
         output_by: How an answer of a given form is asked for; see `structured_output`.
         server: Whose server is asked; some fields are sent only where support is certain.
         history: The field of a request that holds the conversation; see `request_bytes`.
-        runs_programs: How the type of the provider's tool begins that runs programs; empty where there is none.
+        runs_programs: The beginning of the type of the provider's tool that runs programs; empty without one.
     """
 
     name: str

@@ -233,7 +233,7 @@ class Interactions(BaseWire):
         Bare steps do not say how the model ended; they count as finished, with calls if there are any.
 
         Raises:
-            ConfigError: It is none of them: read anyway, its calls would be passed over in silence.
+            ConfigError: It is none of these. Read all the same, it would lose its calls without an error.
             ModelError: As `decode`.
         """
         if isinstance(message, json_bodies.OBJECT) and (

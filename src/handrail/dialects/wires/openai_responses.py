@@ -654,7 +654,7 @@ def _tool_choice(choice: str, names: NameMap) -> Json:
 
 
 def _with_form(options: Options) -> dict[str, Json]:
-    """Return the provider's own fields, with the form of the answer beside what they say of its text."""
+    """Return the provider's own fields, with the form of the answer added to the field `text`."""
     fields = dict(options.extra)
     if options.effort is not None:
         effort = {"effort": options.effort}
@@ -766,7 +766,7 @@ def _find_request_id(item: Mapping[str, Json]) -> Json:
 
 
 def _encode_sent_item(item: dict[str, Json], is_stored: bool) -> list[dict[str, Json]]:
-    """Return an item of an answer, no call, as it goes back: as it came, as text, or not at all."""
+    """Return the items that go back for one that is no call: the item itself, its text, or none."""
     if item["type"] == "message" and not (is_stored and item.get("id")):
         return _plain_message(item)
     if item["type"] == "reasoning" and not (is_stored or _is_readable(item)):

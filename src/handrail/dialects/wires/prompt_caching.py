@@ -65,7 +65,7 @@ def has_own_marks(
 
 
 def _json(value: Any) -> bytes:
-    """Return a value as JSON; nothing of what has no JSON form, which whoever writes the request will say."""
+    """Return a value as JSON; empty if it has no JSON form, which is reported when the request is written."""
     try:
         text = json.dumps(value, ensure_ascii=False, default=dict)
     except (TypeError, ValueError, RecursionError):

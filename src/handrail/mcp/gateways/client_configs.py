@@ -304,7 +304,7 @@ def _parse_json(text: str, name: str) -> dict[str, Any]:
     """Return a JSON object; comments and commas before a closing bracket are allowed, as editors allow them.
 
     Raises:
-        ConfigError: It is none.
+        ConfigError: The text is no JSON, or no object.
     """
     plain = text
     for pattern in (_COMMENT, _TRAILING_COMMA):

@@ -37,7 +37,7 @@ Key: TypeAlias = tuple[str, frozenset[str], str, str]
 """The era of the client, its capabilities, its session where it has a connection of its own, and whose token it has."""
 
 NEUTRAL: Key = (MODERN, frozenset(), "", "")
-"""Serves nobody who could be asked anything: lists that are needed before there is a client."""
+"""The connection for requests without a client to ask, such as lists that are needed before one connects."""
 
 MOST_OWN = 32
 """Connections to one server that belong to one session each; the one that was idle longest makes room."""
@@ -75,7 +75,7 @@ def _list_askable(declared: types.ClientCapabilities | None) -> frozenset[str]:
 
 
 def _owner_of() -> str:
-    """Return who proved to be the caller, and for which tenant; empty for nobody."""
+    """Return the owner of the caller's token and its claims, as text; empty without a token."""
     token = get_access_token()
     if token is None:
         return ""
@@ -288,7 +288,7 @@ class Route:
             )
 
     async def _take_message(self, message: Any) -> None:
-        """Tell of a resource that has changed whoever subscribed to it."""
+        """Notify the subscribers of a resource that has changed."""
         if not isinstance(message, types.ResourceUpdatedNotification):
             return
         uri = str(message.params.uri)

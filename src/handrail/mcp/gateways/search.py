@@ -78,7 +78,7 @@ class Search:
     def unwrap(
         self, arguments: Mapping[str, Any]
     ) -> tuple[str, dict[str, Any]] | types.CallToolResult:
-        """Return the tool and the arguments of a call through `call_tool`, or why it is none."""
+        """Return the tool and the arguments of a call through `call_tool`, or the refusal of a malformed one."""
         name = arguments.get("name")
         given = arguments.get("arguments", {})
         if isinstance(given, str):

@@ -58,7 +58,7 @@ class Wire(Protocol):
         take: Callable[[SessionMessage | Exception], None],
         end: Callable[[], None],
     ) -> None:
-        """Call `take` with each message, or with why a line is none, and `end` after the last one."""
+        """Call `take` with each message, or with the error of a line that is none; call `end` after the last one."""
 
     def find_room(self) -> Awaitable[None] | None:
         """Return what to wait for before a message is written; None where there is room."""
@@ -230,7 +230,7 @@ class LineDispatcher(Dispatcher[TransportContext]):
                     await asyncio.wait(self._tasks)
 
     def _end(self) -> None:
-        """Tell whoever waits that the connection has ended."""
+        """End every wait for an answer, since the connection has ended."""
         self._is_running = False
         self._is_closed = True
         for waiting in self._waiting.values():

@@ -145,7 +145,7 @@ def read_choice(choice: str | dict[str, Json] | None) -> str:
     """Return a `tool_choice` as options have it.
 
     Raises:
-        Refusal: It demands a call: of a run with many turns, nobody could say in which.
+        Refusal: It demands a call; a run has many turns, and it does not say in which.
     """
     if choice in (None, "auto"):
         return "auto"

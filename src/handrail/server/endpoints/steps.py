@@ -133,7 +133,7 @@ def make_ticket(run_id: str, question_id: str) -> str:
 
 
 def read_ticket(ticket: str) -> tuple[str, str] | None:
-    """Return the run and the question of a ticket; None for what is none."""
+    """Return the run and the question of a ticket; None for any other text."""
     run_id, dash, question_id = ticket.partition("-")
     is_one = run_id.startswith("r_") and question_id.startswith("a_") and dash
     return (run_id, question_id) if is_one else None

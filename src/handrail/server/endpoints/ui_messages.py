@@ -126,7 +126,7 @@ class StreamWriter:
     """Writes a run as parts of a UI message stream.
 
     Args:
-        message_id: Of the message that is gone on with; empty for a new one.
+        message_id: Of the message to continue; empty for a new one.
     """
 
     def __init__(self, answer: RunAnswer, message_id: str = "") -> None:
