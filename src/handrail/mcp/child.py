@@ -65,7 +65,7 @@ except OSError as error:
 
 
 class Looker(Protocol):
-    """Looks at what goes to and fro on a connection."""
+    """Observes the messages of a connection."""
 
     def look_at_received(self, item: Received) -> None:
         """Note what was received, before anybody reads it."""

@@ -343,7 +343,7 @@ class Deployment:
         return None if isinstance(first, str) else first
 
     def cancel_here(self, run_id: str, by: str) -> bool:
-        """End a run that this process carries out; return whether it does."""
+        """Cancel a run that this process carries out; return whether it does."""
         if run_id not in self._tasks:
             return False
         return self.runtime.cancel(
@@ -400,7 +400,7 @@ class Deployment:
         }
 
     async def _go_on_answered(self) -> None:
-        """Have runs go on that were carried out here and are answered; forget those that are over."""
+        """Resume the answered runs that were carried out here, and drop those that have ended."""
         if not self._waiting_for_others:
             return
         asking = await asyncio.to_thread(self._runs_that_ask)
@@ -417,7 +417,7 @@ class Deployment:
                     self._waiting_for_others.add(run_id)
 
     def _runs_that_ask(self) -> set[str]:
-        """Return the runs with an open question, and those that they are started by."""
+        """Return the runs with an open question, and those that started them."""
         asking: set[str] = set()
         for run_id, *_ in self._load_questions().values():
             while run_id and run_id not in asking:
@@ -458,7 +458,7 @@ class Deployment:
     # ------------------------------------------------------------------ going on after an answer
 
     async def go_on(self, run_id: str, principal: str = "") -> bool:
-        """Have a run go on that waited for people who have all answered now; return whether it does."""
+        """Resume a run whose questions are all answered; return whether it was resumed."""
         ready = await asyncio.to_thread(self._outermost_if_ready, run_id)
         if not ready or ready in self._tasks:
             return False
@@ -470,7 +470,7 @@ class Deployment:
         return True
 
     def _outermost_if_ready(self, run_id: str) -> str:
-        """Return the run that takes this one along, if it waits, its questions are answered and its tools are here."""
+        """Return the outermost run around this one, if it waits, has no open question and its tools are here."""
         store = self.store
         if not isinstance(store, RunStore) or not isinstance(store, ApprovalStore):
             return ""

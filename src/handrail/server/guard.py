@@ -225,10 +225,10 @@ def _keep_escaped_slashes(scope: Scope) -> None:
 def _bound_body(
     receive: Receive, headers: Mapping[str, str], most_bytes: int
 ) -> Receive:
-    """Return what reads a body of bounded size.
+    """Return a `receive` that refuses a body of more than `most_bytes`.
 
     Raises:
-        ApiError: The request says that it is larger.
+        ApiError: The header `Content-Length` is larger already.
     """
     too_large = ApiError(
         413, "too_large", f"a body has at most {most_bytes:,} bytes here"
@@ -250,7 +250,7 @@ def _bound_body(
 
 
 def _with_headers(send: Send) -> Send:
-    """Return what adds our headers to an answer, where it has none of that name."""
+    """Return a `send` that adds our headers to an answer, unless it has one of that name."""
 
     async def send_with_headers(message: MutableMapping[str, Any]) -> None:
         if message["type"] == "http.response.start":

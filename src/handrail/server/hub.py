@@ -53,7 +53,7 @@ class Frame(Struct, frozen=True):
     data: bytes
 
     def is_for(self, run: str, tenant: str | None) -> bool:
-        """Whether somebody listens to it who listens to a run, or to all for "", of a tenant, or of any for None."""
+        """Whether it is for a listener to this run (all if empty) of this tenant (any if None)."""
         if run and run != self.run_id:
             return False
         return tenant is None or parse_scope(self.run_id) == tenant
@@ -71,7 +71,7 @@ class EventListener:
         self._is_dropped = False
 
     def offer(self, frame: Frame) -> None:
-        """Take an event, unless too many wait to be read; then none is taken any more."""
+        """Queue an event. A listener that has too many unread ones is dropped."""
         if self._is_dropped or not frame.is_for(self._run, self._tenant):
             return
         if len(self._waiting) >= MOST_WAITING:

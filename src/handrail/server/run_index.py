@@ -81,7 +81,10 @@ class RunIndex:
         """Whether the store was read through; until then the newest runs are there."""
 
     def refresh(self, *, at_least: float = FRESH_S) -> Sequence[RunSummary]:
-        """Read what has changed, unless that was done this long ago; return what has, since the last time."""
+        """Read the changed runs, unless the last look is less than `at_least` seconds ago; return them.
+
+        The first look reads every run, and returns none.
+        """
         with self._reading:
             if self._now() - self._looked < at_least:
                 return ()
@@ -138,7 +141,7 @@ class RunIndex:
     def search(
         self, wanted: RunFilter, by: Principal, *, before: int | None, most: int
     ) -> tuple[list[RunSummary], int | None]:
-        """Return runs, the newest first, and what to go on with; None when these were the last.
+        """Return runs, the newest first, and the `before` of the next page; None after the last page.
 
         Args:
             before: Only runs with a smaller number.

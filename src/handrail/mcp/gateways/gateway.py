@@ -148,7 +148,7 @@ class Upstream(McpToolset):
         )
 
     def use(self, connection: McpConnection) -> None:
-        """List the tools by another connection from now on."""
+        """Use another connection to list the tools."""
         self.connection = connection
         connection.on_changed = self._refresh_soon
 
@@ -434,7 +434,7 @@ class Gateway(ToolServer):
     def write_answer(
         self, request: McpRequest, result: ToolResult
     ) -> types.CallToolResult:
-        """Return a server's own answer, unless what a client reads must be another."""
+        """Return a server's own answer; ours where it was cut, repeated, noted, or holds a secret."""
         answer = request.answer
         if answer is None or result.handle or result.note or result.replayed:
             return super().write_answer(request, result)

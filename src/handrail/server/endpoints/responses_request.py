@@ -77,12 +77,12 @@ class ResponsesRequest(Struct, frozen=True):
     prompt: Json = None
 
 
-class Turned(Struct, frozen=True):
-    """What a request turns to.
+class RequestedTurn(Struct, frozen=True):
+    """A parsed request: a new run, the next question of one, or answers.
 
     Attributes:
-        run_id: The run that it goes on with; empty for a new one.
-        words: Answers to what that waits for.
+        run_id: The run to continue; empty for a new one.
+        words: Answers to what that run waits for.
     """
 
     asked: Asked
@@ -91,7 +91,7 @@ class Turned(Struct, frozen=True):
     words: Sequence[Word] = ()
 
 
-def read_request(body: ResponsesRequest) -> Turned:
+def read_request(body: ResponsesRequest) -> RequestedTurn:
     """Return what a request asks.
 
     Raises:
@@ -120,7 +120,9 @@ def read_request(body: ResponsesRequest) -> Turned:
     messages = _messages(items)
     _check_content(messages, words)
     run_id = run_ids.pop() if run_ids else ""
-    return Turned(_read_asked(body, messages), run_id, before, list(words.values()))
+    return RequestedTurn(
+        _read_asked(body, messages), run_id, before, list(words.values())
+    )
 
 
 def _read_before(response_id: str | None) -> TurnPlace | None:
