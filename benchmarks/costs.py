@@ -24,7 +24,7 @@ from handrail.dialects.prompts.dialect import PromptDialect
 from handrail.dialects.writing import pieces
 from handrail.models.http_model import HttpModel
 from handrail.ports import Request, Sandbox, SandboxJob
-from handrail.sandboxes.levels import SANDBOXED, known_sandboxes
+from handrail.sandboxes.levels import SANDBOXED, list_sandboxes
 from handrail.testing import ScriptedServer
 
 WIRES = ("openai-chat", "openai-responses", "anthropic", "gemini", "cohere", "bedrock")
@@ -217,7 +217,7 @@ def boxes(quick: bool) -> list[Figure]:
 
     Start to end, in turn, so that what else the machine does falls on all of them alike.
     """
-    sandboxes = [each for each in known_sandboxes() if not each.lacks]
+    sandboxes = [each for each in list_sandboxes() if not each.lacks]
     ways: dict[str, Callable[[], object]] = {
         "an empty Python program, alone": lambda: subprocess.run(
             [sys.executable, "-I", "-S", "-c", "pass"], check=True

@@ -180,7 +180,7 @@ _NO_SYNONYMS: Mapping[str, Any] = {"find_synonyms": lambda text: {}}
 _SUMS: Mapping[str, Any] = {
     "HELD": 0.0,
     "HELD_RARITY": 0.0,
-    "NAME_SAID": 0.0,
+    "NAME_SHARE": 0.0,
     "PAIR": 0.0,
     "NAME_LENGTH": 0.0,
 }
@@ -216,7 +216,7 @@ STEPS: Sequence[tuple[str, Weights, Mapping[str, Any]]] = (
         Weights(),
         {"HELD": 0.0, "HELD_RARITY": 0.0},
     ),
-    ("default without shares of the name", Weights(), {"NAME_SAID": 0.0}),
+    ("default without shares of the name", Weights(), {"NAME_SHARE": 0.0}),
     ("default without pairs of words", Weights(), {"PAIR": 0.0}),
     ("default without lengths of names", Weights(), {"NAME_LENGTH": 0.0}),
     ("default without stems", Weights(), {"stems": False}),

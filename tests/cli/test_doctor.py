@@ -8,7 +8,7 @@ import pytest
 
 from handrail.cli.commands.doctor import examine, mask_key
 from handrail.sandboxes.bubblewrap import Bubblewrap
-from handrail.sandboxes.levels import known_sandboxes
+from handrail.sandboxes.levels import list_sandboxes
 from handrail.sandboxes.seccomp import filter_here
 
 
@@ -125,7 +125,7 @@ def test_a_key_that_is_not_set_has_no_tick_and_is_no_error(cli, monkeypatch):
 
 def test_each_sandbox_is_tried_and_timed_or_what_it_lacks_is_said():
     found = {result.subject: result for result in examine({})}
-    for each in known_sandboxes():
+    for each in list_sandboxes():
         result = found[f"sandbox {each.level}"]
         assert result.ok, "none of them keeps handrail from working"
         assert result.there is (not each.lacks)

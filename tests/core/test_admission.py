@@ -74,10 +74,10 @@ CONTAINER = levels.IsolationLevels([levels.LevelOffer("container", "")])
 @pytest.fixture
 def unknown_machine():
     """Nobody has looked for sandboxes: whoever asks for one starts processes."""
-    levels.known_sandboxes.cache_clear()
+    levels.list_sandboxes.cache_clear()
     bubblewrap._probe.cache_clear()
     yield
-    levels.known_sandboxes.cache_clear()
+    levels.list_sandboxes.cache_clear()
     bubblewrap._probe.cache_clear()
 
 

@@ -200,8 +200,8 @@ def test_values_of_postgres_that_python_has_no_type_for_are_told_as_text(
     "SELECT version()", "SELECT current_database()", "SELECT current_user", "SELECT user", "SELECT * FROM current_user",
     "SELECT session_user", "SELECT current_schema", "SELECT current_role", "SELECT current_catalog",
 ])  # fmt: skip
-def test_who_is_connected_to_what_is_not_told(sql):
-    with pytest.raises(hr.ToolError, match="not told here"):
+def test_the_connection_itself_cannot_be_asked_about(sql):
+    with pytest.raises(hr.ToolError, match="cannot be read here"):
         check_query(sql, [], "postgres")
 
 

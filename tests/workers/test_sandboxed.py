@@ -598,7 +598,7 @@ def plugged_in(tmp_path, monkeypatch):
     (told / "METADATA").write_text("Metadata-Version: 2.1\nName: plug-in\nVersion: 1\n")
     monkeypatch.syspath_prepend(tmp_path)
     yield told
-    isolation.known_sandboxes.cache_clear()
+    isolation.list_sandboxes.cache_clear()
     isolation.SEARCH.reset()
 
 
@@ -625,7 +625,7 @@ def test_a_plug_in_brings_another_level_which_goes_before_our_own(plugged_in, ca
     (plugged_in / "entry_points.txt").write_text(
         "[handrail.sandboxes]\ncontainers = tests.workers.test_sandboxed:CONTAINER\n"
     )
-    isolation.known_sandboxes.cache_clear()
+    isolation.list_sandboxes.cache_clear()
     isolation.SEARCH.reset()
     RUN_IN_CONTAINER.clear()
     assert CONTAINER in isolation.offered()
@@ -640,7 +640,7 @@ def test_a_tool_takes_no_stronger_level_than_it_demands_where_that_is_here(
     (plugged_in / "entry_points.txt").write_text(
         "[handrail.sandboxes]\ncontainers = tests.workers.test_sandboxed:CONTAINER\n"
     )
-    isolation.known_sandboxes.cache_clear()
+    isolation.list_sandboxes.cache_clear()
     RUN_IN_CONTAINER.clear()
     tool = hr.FunctionTool(list_folder.fn, effect="read", isolation="isolated")
     assert call(tool, {"folder": "/box"}).value == ["order"]
@@ -651,7 +651,7 @@ def test_what_a_plug_in_calls_a_sandbox_and_is_none_is_told_by_its_name(plugged_
     (plugged_in / "entry_points.txt").write_text(
         "[handrail.sandboxes]\nfoam = tests.workers.test_sandboxed:HOW\n"
     )
-    isolation.known_sandboxes.cache_clear()
+    isolation.list_sandboxes.cache_clear()
     isolation.SEARCH.reset()
     with pytest.raises(
         ConfigError, match="the sandbox 'foam' of a plug-in is none: dict"

@@ -3,7 +3,7 @@
     handrail = HandrailFunctionMiddleware(runtime)
     agent = Agent(client=client, tools=handrail.tools, middleware=[handrail])
 
-The agent's session is the run: give `Agent.run` one, for a call without a session cannot be told from another's.
+The agent's session is the run. Give `Agent.run` a session: without one, a call cannot be distinguished from others.
 """
 
 from __future__ import annotations

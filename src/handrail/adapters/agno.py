@@ -65,7 +65,7 @@ def review(
             if preview.question is not None:
                 questions.append(preview.question)
             elif preview.decision != "ask":
-                requirement.confirm()  # it runs, or the model is told why not
+                requirement.confirm()  # it runs, or its result says why not
     return questions
 
 

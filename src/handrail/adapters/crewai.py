@@ -45,14 +45,14 @@ class HandrailTool(CrewTool):
     _required: frozenset[str] = PrivateAttr()
 
     def _run(self, **arguments: Any) -> Any:
-        steps = self._calls.carry_out(self.name, self._given(arguments))
+        steps = self._calls.carry_out(self.name, self._drop_nulls(arguments))
         return _reply(perform(steps, self._runtime.blocking))
 
     async def _arun(self, **arguments: Any) -> Any:
-        steps = self._calls.carry_out(self.name, self._given(arguments))
+        steps = self._calls.carry_out(self.name, self._drop_nulls(arguments))
         return _reply(await perform_async(steps, self._runtime))
 
-    def _given(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    def _drop_nulls(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         # CrewAI tells the model that every parameter is required, so it writes null for those it leaves out.
         return {
             name: value
@@ -66,7 +66,7 @@ def _as_tool(runtime: Runtime, calls: Calls, tool: BaseTool) -> CrewTool:
         name=tool.name,
         description=tool.description,
         args_schema=_as_model(tool),
-        # What was told before may be wrong by now; the ledger answers repeated writes.
+        # An earlier result may be out of date; the ledger answers repeated writes.
         cache_function=_never,
         # Only the end of the run is a failure to CrewAI, see `_reply`.
         tool_failure_policy=ToolFailurePolicy.RAISE,

@@ -175,9 +175,9 @@ def read_review(
 ) -> dict[str, Approval]:
     """Return the decisions of an answer that are meant for these questions, by call.
 
-    One that names no question counts if it is about the only question that was ever asked about its call, and if that
-    one stood before: what was said of a tool that has changed since, or to another node, is not taken for it.
-    The graph is interrupted again for a question without a decision.
+    A decision that names no question counts only if one question was ever asked about its call, and was open before
+    the answer. So a decision on a tool that has changed since, or for another node, is not applied. The graph is
+    interrupted again for a question without a decision.
     """
     decisions = None
     if isinstance(answer, Mapping):

@@ -110,7 +110,7 @@ class HandrailToolset(WrapperToolset[Any]):
     declare: Declarations = field(default_factory=dict, kw_only=True)
     options: Options | None = field(default=None, kw_only=True)
     name: str = field(default="handrail", kw_only=True)
-    _known: dict[str, ToolDefinition] = field(
+    _adopted: dict[str, ToolDefinition] = field(
         default_factory=dict, kw_only=True, repr=False
     )
 
@@ -210,19 +210,19 @@ class HandrailToolset(WrapperToolset[Any]):
         new = {
             name: each
             for name, each in definitions.items()
-            if self._known.get(name) != each
+            if self._adopted.get(name) != each
         }
-        if not new and self._known:
+        if not new and self._adopted:
             return
         forms = [
             ToolForm(each.name, each.description or "", each.parameters_json_schema)
             for each in new.values()
         ]
         declare = self.declare
-        if self._known:
+        if self._adopted:
             declare = {name: each for name, each in declare.items() if name in new}
         adopt_tools(self.runtime, forms, declare)
-        self._known.update(new)
+        self._adopted.update(new)
 
     async def _close_denied(self, ctx: RunContext[Any], how: dict[str, Any]) -> None:
         """Deny here what a person has denied there: such a call does not come to `call_tool`."""

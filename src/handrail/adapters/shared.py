@@ -157,7 +157,7 @@ def describe_question(question: ApprovalRequest) -> dict[str, Any]:
 
 
 def make_unique(call_id: str, earlier: Iterable[str]) -> str:
-    """Return an id that no earlier call of the conversation has: some models number the calls of each answer anew."""
+    """Return an id that no earlier call of the conversation has: some models number calls from 1 in each answer."""
     times = sum(each == call_id for each in earlier)
     return f"{call_id}#{times + 1}" if call_id and times else call_id
 

@@ -1,7 +1,7 @@
 """Calls under frameworks that tell a tool neither its conversation nor the id of its call.
 
-The application names the run. Without an id of the framework each call gets a new one: a write that is asked for again
-is known by its run and arguments, or by the key that its tool declares.
+The application names the run. Without an id of the framework each call gets a new one, so its run and arguments, or the
+key that its tool declares, identify a repeated write.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Calls(Struct, frozen=True):
         """Carry out one call; its result may be a question.
 
         Args:
-            word: What a person has said of the question that the call stands at.
+            word: A person's decision on the question that the call waits for.
         """
         call = ToolCall(call_id or f"call_{uuid4().hex}", name, json.dumps(arguments))
         how = self.settings(name)

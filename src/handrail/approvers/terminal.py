@@ -118,7 +118,7 @@ class TerminalApprover:
                 ]
 
     def withdraw(self, asked: AskHuman, question: ApprovalRequest) -> None:
-        """See `ports.Withdrawing`; who has answered elsewhere is told at once, before anything else is shown."""
+        """See `ports.Withdrawing`; the answer from elsewhere is printed at once, before anything else is shown."""
         self._withdrawn.append(asked)
         if self._shown is asked and question.state != "open":
             by = f" by {printable(question.by)}" if question.by else ""
@@ -133,7 +133,7 @@ class TerminalApprover:
         return any(each is asked for each in self._withdrawn)
 
     def leave(self) -> None:
-        """Give up every question that stands: whoever asked has gone. Later ones are asked as ever."""
+        """Give up every open question, since whoever asked has gone. Later questions are asked as before."""
         self.visit += 1
 
     @property
@@ -330,7 +330,7 @@ class _TerminalQuestion:
 
 
 def _describe_provenance(provenance: Provenance) -> Iterator[str]:
-    """Yield what nobody trusted has said of a call, a line for each value: all of it, however much."""
+    """Yield the values of a call that no trusted source has named, then the private ones; a line each, all of them."""
     for name, values in provenance.unnamed.items():
         for value in values:
             yield f"Nobody trusted has named: {name} {value!r}"
@@ -486,7 +486,7 @@ def edit_in(editor: str, text: str) -> str:
         file = Path(folder, "arguments.json")
         file.write_text(text + "\n", encoding="utf-8")
         process = subprocess.run([*shlex.split(editor), str(file)], check=False)
-        if process.returncode:  # how an editor is told to forget it all, such as `:cq`
+        if process.returncode:  # the editor was left without saving, as by `:cq`
             raise OSError(f"the editor ended with {process.returncode}")
         return file.read_text(encoding="utf-8")
 

@@ -57,7 +57,7 @@ def serve(
     lang: str | None,
     as_json: bool,
 ) -> int:
-    """Serve the console and the API until the process is told to end; return the exit code."""
+    """Serve the console and the API until the process gets a signal to end; return the exit code."""
     host, port = parse_address(address, "--http")
     if token and tokens_file:
         raise click.UsageError("--token and --tokens exclude each other.")
@@ -75,7 +75,7 @@ def serve(
         accepted = file_at(tokens_file)
     access = Access(accepted, everybody=everybody, proxies=behind)
     setup.check_injected(setup.tools.filter(setup.policy.sees))
-    with open_kept_store(store) as opened:
+    with open_server_store(store) as opened:
         deployment = Deployment(
             setup.unattended_runtime(opened),
             models=models,
@@ -113,8 +113,8 @@ def serve(
 
 
 @contextmanager
-def open_kept_store(place: str) -> Iterator[Store]:
-    """Open a store that keeps runs: in memory, for as long as the server lives, where none is named."""
+def open_server_store(place: str) -> Iterator[Store]:
+    """Open the store of a server: the named one, else one in memory for as long as the server lives."""
     if place == NO_STORE:
         yield FullMemoryStore()
         return
@@ -151,7 +151,7 @@ def run_address(url: str, run_id: str) -> str:
 
 
 def show_run(place: str, run_id: str) -> None:
-    """Serve the console for a stored run until the process is told to end."""
+    """Serve the console for a stored run until the process gets a signal to end."""
     with open_store(place) as store:
         deployment = Deployment(Runtime(store=store), place=mask_password(place))
 

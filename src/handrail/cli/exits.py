@@ -12,7 +12,7 @@ from handrail.errors import Code, Failure, HandrailError, SetupError
 
 
 class Exit(IntEnum):
-    """The exit codes; those that are `is_documented` stand in `handrail --help`."""
+    """The exit codes; those that are `is_documented` are listed in `handrail --help`."""
 
     meaning: str
 

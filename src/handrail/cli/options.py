@@ -153,7 +153,7 @@ def model(*, required: bool, reads_environment: bool | None = None) -> Callable[
     """`--model PROVIDER:NAME`.
 
     Args:
-        reads_environment: Whether HANDRAIL_MODEL is the default; where it is not said, if a model is required.
+        reads_environment: Whether HANDRAIL_MODEL is the default; None if it is only for a required model.
     """
     reads = required if reads_environment is None else reads_environment
     return click.option(

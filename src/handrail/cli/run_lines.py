@@ -53,7 +53,7 @@ def turn_lines(
 
 
 def describe_cache(usage: Usage) -> str:
-    """Return what the provider's cache did to an input, after a comma; empty where the provider told nothing of it."""
+    """Return how much of an input the provider read from its cache, after a comma; empty without such counts."""
     if not (usage.cached_tokens or usage.cache_written_tokens):
         return ""
     text = f", {usage.cache_read_share:.0%} of {usage.input_tokens:,} input tokens read from cache"

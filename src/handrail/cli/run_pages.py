@@ -50,7 +50,7 @@ class RunPage:
                 "started",
                 f"{describe_time(record.created)}; changed {describe_time(record.updated)}",
             ),
-            ("model", self._history.model or self._unnamed_model()),
+            ("model", self._history.model or self._describe_unnamed_model()),
         ]
         if record.takeovers:
             if record.takeovers == 1:
@@ -68,10 +68,10 @@ class RunPage:
         print_columns(console(), rows)
         self._printer.question(self._history.question)
 
-    def _unnamed_model(self) -> str:
-        """Say which model is asked where the run names none, and none has answered.
+    def _describe_unnamed_model(self) -> str:
+        """Return which model is asked where the run names none, and none has answered.
 
-        A run that workers have brought to its end does not say any more that it was theirs.
+        Once workers have ended a run, the store no longer says that they carried it out.
         """
         if self._submission is not None:
             return "the worker's"

@@ -33,7 +33,7 @@ def table(command: str, file: Path | None = None) -> Mapping[str, Any]:
 
 
 def apply_otel() -> None:
-    """Set the variables of the environment that `[otel]` stands for, unless they are set: the environment decides.
+    """Set the environment variables of the table `[otel]`, unless they are set: the environment decides.
 
     Raises:
         ConfigError: The table has another key than `enabled` and `content`, or one that is neither true nor false.

@@ -1,1 +1,1 @@
-"""Secrets and where they are kept; see `secret.Secret`."""
+"""Secrets and the places that they are read from; see `secret.Secret`."""

@@ -1,4 +1,4 @@
-"""A secret value: where it is kept, and that nothing shows it.
+"""A secret value that is read from a place and shown by nothing.
 
     runtime = hr.Runtime(tools, secrets=[hr.Secret("env:STRIPE_KEY")])
     await runtime.call("refund", {...}, inject={"stripe_key": hr.Secret("file:/run/secrets/stripe")})
@@ -28,7 +28,7 @@ LEAST_CHARS = 6
 
 
 class Secret:
-    """A secret value, read from where it is kept when this is made.
+    """A secret value, read from its place when the object is made.
 
     Given in `inject` or in `Runtime(secrets=[...])`, it is hidden from models, events, the journal, the audit log and
     logs, also in its encoded forms. A tool gets its text, or the `Secret` itself for a parameter that is declared as
@@ -40,7 +40,7 @@ class Secret:
             `handrail.credentials`, which names a function from NAME to the value.
 
     Raises:
-        ConfigError: There is nothing at that place, or nobody knows that kind of place.
+        ConfigError: There is nothing at that place, or no such kind of place.
     """
 
     __slots__ = ("_text", "place")
@@ -123,11 +123,11 @@ class Secret:
 
 
 def reveal_all(values: Mapping[str, Any], kept: Iterable[str] = ()) -> dict[str, Any]:
-    """Return injected values with the text of each secret in place of it, except for the names that are `kept`."""
-    kept = frozenset(kept)
+    """Return injected values, each secret replaced by its text; parameters named in `kept` get the `Secret` itself."""
+    hidden = frozenset(kept)
     return {
         name: value.reveal()
-        if isinstance(value, Secret) and name not in kept
+        if isinstance(value, Secret) and name not in hidden
         else value
         for name, value in values.items()
     }

@@ -212,9 +212,9 @@ def wire_dialect(name: str) -> WireDialect:
     Raises:
         ConfigError: There is no such dialect, or it writes prompts.
     """
-    known = _WIRES.get(name)
-    if known is not None:
-        return known
+    loaded = _WIRES.get(name)
+    if loaded is not None:
+        return loaded
     wire = dialect(name)
     if not isinstance(wire, WireDialect):
         raise ConfigError(

@@ -1,9 +1,9 @@
-"""What of a tool's declaration reaches a provider, what is told in words in its place, and what nobody is told.
+"""Which parts of a tool's declaration reach a provider: in a field, in the description, or not at all.
 
-There is no list of who takes what. A request is encoded with a part of the declaration and without it; where the two
-differ is where the part goes. So what is said here cannot differ from what is sent.
+No table lists which provider takes what. A request is encoded with a part of the declaration and without it; the
+fields in which the two differ are where the part goes. So an explanation cannot differ from the request.
 
-Rule 1: what is shown of a request is what `encode_request` of that wire makes.
+Rule 1: a request is explained by the output of its wire's `encode_request`.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from handrail.schemas.walk import IN_LIST, IN_MAP, IN_ONE, split_words
 from handrail.tools.tool import BaseTool
 
 Reach: TypeAlias = Literal["sent", "in words", "not sent", "kept here"]
-"""How far a part gets: in a field of its own; in the description; to nobody; or it is handrail's to enforce."""
+"""How far a part gets: sent in a field, sent in the description, left out, or enforced by handrail itself."""
 
-_TOLD: Mapping[str, Any] = {
+_INFORMATIVE: Mapping[str, Any] = {
     "description": "",
     "examples": (),
     "result_schema": None,
 }
-"""What a model could use, and what stands for its absence. The rest of a declaration is a rule, which is kept here."""
+"""The settings that inform a model, each with its empty value. Every other setting is a rule that handrail enforces."""
 
 _NAMES: Mapping[str, str] = {"result_schema": "returns"}
 
 _ELSEWHERE = frozenset({"name", "parameters", "callers", "strict_parameters"})
-"""Settings that are looked at in their own way."""
+"""Settings that have an explanation of their own."""
 
 _QUESTION: Sequence[Message] = (UserMessage("?"),)
 _OTHER_NAME = "handrail_probe"
@@ -47,7 +47,7 @@ _PROMPT = "prompt"
 
 
 class Part(Struct, frozen=True):
-    """A part of a declaration, and what becomes of it.
+    """A part of a declaration, and how far it gets.
 
     Attributes:
         name: The setting; a keyword of a parameter is `city.pattern`.
@@ -73,9 +73,9 @@ class Part(Struct, frozen=True):
 
 
 def explain_tool(wire: Dialect, tool: BaseTool, *, strict: bool) -> list[Part]:
-    """Return what becomes of each part of a tool's declaration, as this wire sends it."""
+    """Return how far each part of a tool's declaration gets on this wire."""
     probe = _Probe(wire, tool, Options(strict=strict))
-    parts = [_explain_name(probe), *_explain_told(probe)]
+    parts = [_explain_name(probe), *_explain_informative(probe)]
     parts += [_explain_parameters(probe), *_explain_keywords(probe)]
     parts.append(_explain_strict(probe))
     if "program" in tool.callers:
@@ -122,18 +122,18 @@ class _Probe:
         self.sent = self.encode()
 
     def encode(self, options: Options | None = None, **changes: Any) -> Json:
-        """Return the request's part that speaks of the tool, where that has these settings in place of its own."""
+        """Return the part of the request that describes the tool, with these settings in place of its own."""
         tool = _Changed(self.tool, {**self._changes, **changes})
         return _encode(self.wire, tool, options or self.options)
 
     def differences(self, options: Options | None = None, **changes: Any) -> list[str]:
-        """Return the fields that are not the same with the tool changed."""
+        """Return the fields that differ once the tool is changed."""
         before = self.sent if options is None else self.encode(options)
         return list(_differences(before, self.encode(options, **changes)))
 
 
 class _Changed:
-    """A tool as a wire sees it, with some of what it declares said otherwise."""
+    """A tool as a wire sees it, with some of its settings replaced."""
 
     def __init__(self, tool: BaseTool, changes: Mapping[str, Any]) -> None:
         self._tool = tool
@@ -153,8 +153,8 @@ def _explain_name(probe: _Probe) -> Part:
     return Part("name", "sent", field, note)
 
 
-def _explain_told(probe: _Probe) -> Iterator[Part]:
-    for setting, absent in _TOLD.items():
+def _explain_informative(probe: _Probe) -> Iterator[Part]:
+    for setting, absent in _INFORMATIVE.items():
         value = getattr(probe.tool, setting)
         if not value:
             continue
@@ -230,7 +230,7 @@ def _explain_callers(probe: _Probe) -> Part:
 
 def _explain_rules(probe: _Probe) -> Iterator[Part]:
     """Yield the other settings that the tool declares, which handrail enforces: a provider learns nothing of them."""
-    for setting in sorted(BaseTool._DECLARABLE - _TOLD.keys() - _ELSEWHERE):
+    for setting in sorted(BaseTool._DECLARABLE - _INFORMATIVE.keys() - _ELSEWHERE):
         if setting in _NAMES.values():
             continue
         usual = getattr(BaseTool, setting, None)
@@ -374,7 +374,7 @@ _Path: TypeAlias = "tuple[str | int, ...]"
 _STRUCTURE = split_words(
     "type properties $defs definitions $ref description title required additionalProperties"
 )
-"""Keywords that are no bounds: what a provider does with them is said of the parameters as a whole."""
+"""Keywords that bound no value; the line on the parameters as a whole explains them."""
 
 
 def _keywords(schema: Json, path: _Path = ()) -> Iterator[tuple[_Path, str]]:

@@ -23,7 +23,7 @@ OBJECT = received.OBJECT
 
 
 def unreadable(what: str) -> ModelError:
-    """Return the error of an answer that is none of the provider's; `what` says why, within one sentence."""
+    """Return the error for an answer without the provider's form; `what` is the reason, as part of a sentence."""
     return ModelError(
         f"the model's provider sent an answer that cannot be read: {what}",
         code="unreadable",
@@ -141,7 +141,7 @@ def count(counts: Json, key: str) -> int:
     if counts is None or not isinstance(counts, OBJECT):
         return 0
     number = counts.get(key)
-    if type(number) is not int:  # a bool is none, though `isinstance` takes it for one
+    if type(number) is not int:  # to `isinstance` a bool is an int
         return 0
     if 0 <= number <= _MOST_TOKENS:
         return number

@@ -109,7 +109,7 @@ def make_answer(
     elif isinstance(dialect, ReAct):
         rules.by_name[START] = _react(syntax, answer)
     else:
-        rules.by_name[START] = _marked(syntax, answer)
+        rules.by_name[START] = _with_marked_calls(syntax, answer)
     return answer
 
 
@@ -138,7 +138,7 @@ def _calls(
     )
     several = answer.choices.parallel if parallel is None else parallel
     calls = sequence(
-        Literal(section.opens), _repeated(section, begins, one, several=several)
+        Literal(section.opens), _repeat_calls(section, begins, one, several=several)
     )
     if section.opens:
         begins = section.trigger
@@ -146,7 +146,7 @@ def _calls(
     return begins, calls
 
 
-def _repeated(
+def _repeat_calls(
     section: Section, begins: str, one: Expression, *, several: bool
 ) -> Expression:
     """Return one call or several, and the mark that closes the section."""
@@ -177,7 +177,7 @@ def _strip(expression: Expression, text: str) -> Expression:
 # ---------------------------------------------------------------------- marks around calls and reasoning
 
 
-def _marked(syntax: Syntax, answer: Answer) -> Expression:
+def _with_marked_calls(syntax: Syntax, answer: Answer) -> Expression:
     """Return the answers of a family that puts marks around its calls."""
     marks = _text_marks(syntax)
     answer.text_without = marks

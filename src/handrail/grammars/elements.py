@@ -72,7 +72,7 @@ def _branch(
     nests: bool,
 ) -> Expression:
     if "enum" in branch:
-        return _enumerated(values, branch, form)
+        return _choose_value(values, branch, form)
     kind = branch.get("type")
     if "$ref" not in branch and kind == "string":
         return values.string(branch, path, form)
@@ -83,7 +83,7 @@ def _branch(
     return sequence(values.simple_value(branch, path), Literal(form.closes))
 
 
-def _enumerated(values: Values, branch: Schema, form: TextForm) -> Expression:
+def _choose_value(values: Values, branch: Schema, form: TextForm) -> Expression:
     written: list[Expression] = []
     for each in branch["enum"]:
         if not fits_type(each, branch.get("type")):

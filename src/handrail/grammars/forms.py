@@ -73,7 +73,7 @@ class Grammar(Struct, frozen=True, dict=True):  # it keeps what it has worked ou
 
     @property
     def lossy(self) -> tuple[str, ...]:
-        """What no grammar can say, a sentence each: it is checked when the call comes, as ever."""
+        """What the grammar cannot express, a sentence each; it is checked when the call comes."""
         return tuple(
             f"{_place(tool, path)}: {what}"
             for tool, losses in self.losses.items()
@@ -88,7 +88,7 @@ class Grammar(Struct, frozen=True, dict=True):  # it keeps what it has worked ou
                 of a custom tool.
 
         Raises:
-            ConfigError: No such server is known.
+            ConfigError: There is no form for such a server.
         """
         match engine:
             case "vllm":

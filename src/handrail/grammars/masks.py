@@ -47,7 +47,7 @@ class Mask:
         engine = _engine()
         self._tokenizer = read_tokenizer(tokenizer, marks)
         matcher: Any = engine.LLMatcher(self._tokenizer, lark, log_level=0)
-        self._first = self._checked(matcher)
+        self._first = self._check(matcher)
         self._rows: dict[tuple[int, ...], Any] = {}
         self._prompt = -1
 
@@ -62,7 +62,7 @@ class Mask:
         Raises:
             ModelError: One of the tokens was not allowed.
         """
-        return self._allowed(self._matcher(tuple(generated)))
+        return self._find_allowed(self._matcher(tuple(generated)))
 
     def is_complete(self, generated: Sequence[int]) -> bool:
         """Whether the answer may end after these tokens."""
@@ -82,20 +82,20 @@ class Mask:
             rows = [()] * len(rows)
             matchers = [self._first.deep_copy() for _ in rows]
         self._rows = dict(zip(rows, matchers, strict=True))
-        return _apply(numpy.stack([*map(self._allowed, matchers)]), scores)
+        return _apply(numpy.stack([*map(self._find_allowed, matchers)]), scores)
 
-    def _allowed(self, matcher: Any) -> Any:
+    def _find_allowed(self, matcher: Any) -> Any:
         import numpy
 
         bits = numpy.frombuffer(matcher.compute_bitmask(), dtype=numpy.uint8)
-        self._checked(matcher)
+        self._check(matcher)
         return numpy.unpackbits(bits, bitorder="little").view(bool)
 
     def _follow(self, generated: tuple[int, ...]) -> Any:
         """Return the matcher of a sequence that equals one of the last call, or adds one token to it; else None."""
-        known = self._rows.get(generated)
-        if known is not None or not generated:
-            return known
+        matcher = self._rows.get(generated)
+        if matcher is not None or not generated:
+            return matcher
         before = self._rows.get(generated[:-1])
         if before is None:
             return None
@@ -125,7 +125,7 @@ class Mask:
                 )
         return matcher
 
-    def _checked(self, matcher: Any) -> Any:
+    def _check(self, matcher: Any) -> Any:
         if matcher.is_error():
             raise ConfigError(f"the grammar cannot be used: {matcher.get_error()}")
         return matcher
@@ -197,7 +197,7 @@ def read_tokenizer(tokenizer: Any, marks: Marks) -> Any:
     """Return a tokenizer as llguidance takes it, with the family's marks as text.
 
     Raises:
-        ConfigError: It is none of those that are known.
+        ConfigError: The tokenizer is of an unsupported kind.
     """
     engine = _engine()
     if isinstance(tokenizer, engine.LLTokenizer):

@@ -133,7 +133,7 @@ class Notation(Struct, frozen=True):
             return self._object(value)
         if isinstance(value, list | tuple):
             items = [self.literal(each) for each in value]
-            return sequence(Literal("["), *self._joined(items), Literal("]"))
+            return sequence(Literal("["), *self._join(items), Literal("]"))
         return Literal(json.dumps(value))
 
     def _object(self, value: Mapping[str, Json]) -> Expression:
@@ -144,9 +144,9 @@ class Notation(Struct, frozen=True):
             sequence(Literal(f"{key}{self.colon}"), self.literal(each))
             for key, each in zip(keys, value.values(), strict=True)
         ]
-        return sequence(Literal("{"), *self._joined(members), Literal("}"))
+        return sequence(Literal("{"), *self._join(members), Literal("}"))
 
-    def _joined(self, parts: list[Expression]) -> list[Expression]:
+    def _join(self, parts: list[Expression]) -> list[Expression]:
         return [
             each
             for number, part in enumerate(parts)

@@ -49,7 +49,7 @@ class Arguments(Struct, frozen=True):
     Attributes:
         style: The style in which they are written, by the name that engines have for it.
         expression: What is written.
-        lead: What stands before each argument; engines that know the style do not write the first one's.
+        lead: The text before each argument; engines that support the style omit the first one's.
     """
 
     schema: Schema
@@ -360,7 +360,7 @@ def _join(*parts: Part) -> tuple[Part, ...]:
 def _parameters(
     values: Values, call_format: ParameterCalls, parameters: Schema, inside: str
 ) -> Expression:
-    """Return a call's parameters, each with its marks; `inside` stands before each, unless they hold elements."""
+    """Return a call's parameters, each with its marks; `inside` precedes each, unless they hold elements."""
     if call_format.nested:
         element = call_format.parameter
         return values.members(
@@ -451,7 +451,7 @@ def _parameter(
     written: Mapping[str, list[Expression]],
     inside: str,
 ) -> Expression:
-    """Return a parameter with its value; nothing where its name would end the mark that it stands in."""
+    """Return a parameter with its value; nothing where its name would end the mark around it."""
     element = call_format.parameter
     if element.named in name or not name or name.startswith("/") or "\n" in name:
         return NOTHING

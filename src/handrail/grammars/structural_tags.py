@@ -61,10 +61,10 @@ def _parts(answer: Answer) -> Iterator[Format]:
     elif not section.trigger:
         yield {"type": "or", "elements": [_calls(section, answer), text]}
     else:
-        yield _triggered(section, answer)
+        yield _write_triggered(section, answer)
 
 
-def _triggered(section: Section, answer: Answer) -> Format:
+def _write_triggered(section: Section, answer: Answer) -> Format:
     """Return text in which calls may come; the mark that opens them leaves no way back."""
     excludes = [each for each in answer.text_without if each != section.trigger]
     if section.opens:

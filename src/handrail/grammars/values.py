@@ -1,6 +1,7 @@
 """JSON Schema as expressions: the values that fit a schema, as a notation writes them.
 
-Rule 1: what is written fits the schema, but for what stands in `losses`: each says where, and what no grammar can say.
+Rule 1: what is written fits the schema, except for `losses`: each names a place, and a keyword that no grammar can
+        express.
 Rule 2: the members of an object come in the order of its schema, each once.
 Rule 3: an object whose schema names members has no others, unless the schema says what others hold.
 """
@@ -83,7 +84,7 @@ class Values:
     Args:
         rules: Where rules are defined that the expressions name; shared rules are of their notation, others begin
             with `prefix`.
-        losses: Where to note what cannot be said.
+        losses: Gets what a grammar cannot express.
     """
 
     def __init__(
@@ -121,13 +122,13 @@ class Values:
             return
         schema = dict(schema)
         if "$ref" in schema:
-            yield from self._referenced(schema, path, depth)
+            yield from self._follow_reference(schema, path, depth)
         elif "const" in schema:
             yield {"enum": [schema["const"]], "type": schema.get("type")}
         elif "enum" in schema:
             yield {"enum": list(schema["enum"] or ()), "type": schema.get("type")}
         elif "allOf" in schema:
-            yield from self.branches(self._merged(schema, path), path, depth + 1)
+            yield from self.branches(self._merge_all_of(schema, path), path, depth + 1)
         elif alternatives := schema.get("anyOf", schema.get("oneOf")):
             if "oneOf" in schema and not _are_apart(self.root, alternatives):
                 self.losses[path] = "`oneOf` whose alternatives are not apart"
@@ -135,9 +136,11 @@ class Values:
             for each in alternatives:
                 yield from self.branches(_merge(rest, each), path, depth + 1)
         else:
-            yield from self._typed(schema, path)
+            yield from self._split_types(schema, path)
 
-    def _referenced(self, schema: Schema, path: str, depth: int) -> Iterator[Schema]:
+    def _follow_reference(
+        self, schema: Schema, path: str, depth: int
+    ) -> Iterator[Schema]:
         reference = str(schema["$ref"])
         target = resolve_reference(self.root, reference)
         beside = [key for key in schema if key in _BESIDE_REFERENCE]
@@ -152,7 +155,7 @@ class Values:
         else:
             yield from self.branches(target, path, depth + 1)
 
-    def _merged(self, schema: Schema, path: str) -> Schema:
+    def _merge_all_of(self, schema: Schema, path: str) -> Schema:
         """Return a schema without `allOf`: what its parts say, in one."""
         merged: Schema = {key: value for key, value in schema.items() if key != "allOf"}
         for part in schema["allOf"]:
@@ -176,7 +179,7 @@ class Values:
             merged = _merge(merged, part)
         return merged
 
-    def _typed(self, schema: Schema, path: str) -> Iterator[Schema]:
+    def _split_types(self, schema: Schema, path: str) -> Iterator[Schema]:
         for keyword in _UNSAYABLE:
             if keyword in schema and schema[keyword] not in (False, None, {}, 0):
                 self.losses[path] = f"`{keyword}`"
@@ -197,7 +200,7 @@ class Values:
         if "$ref" in schema:
             return self._name_reference(schema["$ref"], path)
         if "enum" in schema:
-            return self._enumerated(schema)
+            return self._choose_value(schema)
         match schema.get("type"):
             case "string":
                 return self.string(schema, path, self.notation.text)
@@ -218,7 +221,7 @@ class Values:
                 self.losses[path] = f"the type {kind!r}"
                 return NOTHING
 
-    def _enumerated(self, schema: Schema) -> Expression:
+    def _choose_value(self, schema: Schema) -> Expression:
         values = [
             self.notation.literal(each)
             for each in schema["enum"]

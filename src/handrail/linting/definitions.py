@@ -48,10 +48,10 @@ def read(document: Json, *, file: str = "", text: str = "") -> list[Subject]:
 
 
 def entries(document: Json) -> list[dict[str, Json]]:
-    """Return the definitions in a document; but for OpenAPI they are parts of it, not copies.
+    """Return the definitions in a document. They are parts of it, not copies, except for OpenAPI.
 
     Raises:
-        ConfigError: There are none.
+        ConfigError: The document has none.
     """
     if isinstance(document, dict) and openapi.is_one(document):
         return list(openapi.definitions(document))

@@ -75,7 +75,7 @@ def plural(count: int, one: str, several: str) -> str:
 def define(
     name: str, description: str, /, *, required: Sequence[str] = (), **parameters: Json
 ) -> Definition:
-    """Return an example: a definition as MCP and OpenAI have it. A text stands for a documented text parameter."""
+    """Return an example: a definition as MCP and OpenAI have it. A text describes a parameter that is a text."""
     properties = {
         each: _document_text(schema) if isinstance(schema, str) else schema
         for each, schema in parameters.items()

@@ -212,7 +212,7 @@ def _qualify_name(node: ast.AST, function: Callable[..., Any]) -> str:
 
 
 def _resolve(node: ast.AST, function: Callable[..., Any]) -> Any:
-    """Return the object that a name stands for at the top level of the function's module, or None."""
+    """Return the object that a name refers to at the top level of the function's module, or None."""
     scope = getattr(inspect.unwrap(function), "__globals__", {})
     if isinstance(node, ast.Name):
         return scope.get(node.id, getattr(builtins, node.id, None))

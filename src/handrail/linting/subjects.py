@@ -109,7 +109,7 @@ class Declared(Struct, frozen=True):
         looks_at: Which of the injected parameters `key` and `resource` look at; without those that are not declared.
         finds_repeats: An equal call in another run counts as a repeat.
         egress: Whether its arguments leave to somebody, as declared; None where that follows from the effect.
-        destinations: Its arguments that say where; None where nobody knows.
+        destinations: Its arguments that say where; None if that is unknown.
         callers: Who of a model's side may call it; see `BaseTool.callers`.
     """
 

@@ -105,7 +105,7 @@ _BYTES_OF_NUMBER = 32
 
 
 def _largest(schema: Any, root: Mapping[str, Json], *, depth: int) -> int | None:
-    """Return the most bytes of JSON that a value of a schema may have; None if there is no limit to be read from it."""
+    """Return the most bytes of JSON that a value of a schema may have; None if the schema sets no limit."""
     if not isinstance(schema, Mapping) or depth > _MOST_DEPTH:
         return None
     if "const" in schema or "enum" in schema:
@@ -144,11 +144,11 @@ def _largest_of_type(
                 for each in schema.get("properties", {}).values()
             ]
             names = sum(len(name.encode()) + 6 for name in schema.get("properties", {}))
-            known = [size for size in sizes if size is not None]
-            return sum(known) + names + 2 if len(known) == len(sizes) else None
+            bounds = [size for size in sizes if size is not None]
+            return sum(bounds) + names + 2 if len(bounds) == len(sizes) else None
     return None
 
 
 def _most(sizes: Sequence[int | None]) -> int | None:
-    known = [size for size in sizes if size is not None]
-    return max(known, default=0) if len(known) == len(sizes) else None
+    bounds = [size for size in sizes if size is not None]
+    return max(bounds, default=0) if len(bounds) == len(sizes) else None

@@ -2,10 +2,10 @@
 
 Until 2025-11-25 the client is asked while the call waits (elicitation). From 2026-07-28 on the call ends with
 `input_required`, and the client makes the request again with the person's answer and a state that the SDK seals and
-binds to tool, arguments and principal. The state names the question, so an answer counts for that question alone: a
-tool that has changed meanwhile is asked about anew.
+binds to tool, arguments and principal. The state names the question, so an answer counts for that question alone: if
+the tool has changed meanwhile, the client is asked again.
 
-Rule 1: a client that did not declare that it can ask a person is never asked to.
+Rule 1: only a client that declares that it can ask a person is asked.
 Rule 2: only `approve: true` in an accepted form is a yes. A form that was closed is no answer.
 """
 
@@ -38,15 +38,15 @@ _STATE = "handrail/1"
 
 
 class State(Struct, frozen=True):
-    """What a request that is made again brings back of the one before.
+    """What a repeated request brings back from the one before.
 
     Attributes:
-        run, call_id: What the call is known by: it is still the same call.
-        question: The id of the question that was asked; empty where the tool itself asked something.
-        digest: What it was about: the tool as it described itself, and the arguments.
-        word: What the person said, once the call was left by its tool, which had changed nothing.
-        tries: How often it was asked because the answer could not be read.
-        own: The state of the tool itself, if it left one.
+        run, call_id: Identify the call, which is still the same.
+        question: The id of the question that was asked; empty if the tool itself asked something.
+        digest: Of what was asked about: the tool's description and the arguments.
+        word: The person's decision, for a call that its tool left, without a change, to ask something.
+        tries: How often the question was asked because its answer could not be read.
+        own: The state of the tool itself, if it has one.
     """
 
     run: str
@@ -58,7 +58,7 @@ class State(Struct, frozen=True):
     own: str | None = None
 
     def word_on(self, question: ApprovalRequest) -> Approval | None:
-        """Return the word for a question that was answered in this call before; None where that was another one."""
+        """Return the decision on this question that an earlier request of the call brought; None without one."""
         if self.word is None or question.digest != self.digest:
             return None
         return Approval(**self.word, question=question.id)
@@ -93,7 +93,7 @@ def keep_word(word: Approval | None) -> Mapping[str, Any] | None:
 
 
 def can_be_asked(context: Context[Any, Any]) -> bool:
-    """Whether the client said that it can put a form to a person."""
+    """Whether the client declares that it can show a form to a person."""
     declared = context.client_capabilities
     if declared is None or declared.elicitation is None:
         return False
@@ -112,7 +112,7 @@ def may_answer(asked: AskHuman | ApprovalRequest, by: str) -> bool:
 def who_answers(caller: Caller) -> str:
     """Return how the person at a client is named in the records.
 
-    Where nobody proved who they are, all have one name: otherwise a client that calls itself twice would be two people.
+    Without a proof of identity all people have one name: otherwise a client could be two people by changing its name.
     """
     return caller.principal or "mcp client"
 
@@ -161,7 +161,7 @@ class BadEdit(ValueError):
 def read_word(
     answer: Any, by: str, parameters: Mapping[str, Json], question: str = ""
 ) -> Approval | None:
-    """Return what a person said in a form; None where that is no answer.
+    """Return a person's decision from a form; None if the form is no answer.
 
     Args:
         parameters: The JSON Schema of the tool's arguments.

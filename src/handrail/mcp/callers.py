@@ -1,10 +1,10 @@
-"""Whose request it is: the principal, the tenant, the run that the call belongs to, and the key that a client gave it.
+"""Identifies the sender of a request: the principal, the tenant, the run of the call, and the client's idempotency key.
 
-A client that proved who it is by a token keeps its run: what it did is known when it comes back. In a session, each
-session has a run of its own. Without either, a run belongs to one client of one process.
+Each session has a run of its own. Without sessions, the owner of a token has one run, in which the calls of earlier
+connections are found again. Without either, a run belongs to one client of one process.
 
-A key names the act wherever it is sent again: it is taken from the request's `_meta`, or from the header of HTTP. A
-call with a key is known by the principal and the key alone, over sessions, connections and processes.
+A key names the act wherever it is sent again: it is taken from the request's `_meta`, or from the header of HTTP. The
+principal and the key alone identify a call with a key, across sessions, connections and processes.
 
 Rule 1: what a client says of itself, such as its name or a header, never makes it anybody's principal.
 Rule 2: no part of a run's name can spell another part.
@@ -38,13 +38,13 @@ _PROCESS = token_hex(8)
 
 
 class Caller(Struct, frozen=True):
-    """Who makes a request, and what its call is known by.
+    """Who makes a request, and what identifies its call.
 
     Attributes:
         run: The run of the call.
-        call_id: What the call is known by within its run, in every process.
-        home: The run of calls without a key, which is where the caller reads on.
-        principal: Who proved to be, by a token; empty for nobody.
+        call_id: Identifies the call within its run, in every process.
+        home: The run of the caller's calls without a key, such as those that read on in a result.
+        principal: The owner of the token; empty without one.
         scope: The tenant; None for the runtime's own.
         key: The client's idempotency key; empty without one.
         client: What the client calls itself, for people to read.
@@ -60,7 +60,7 @@ class Caller(Struct, frozen=True):
 
 
 def identify_caller(context: ServerRequestContext[Any, Any], server: str) -> Caller:
-    """Return whose request it is.
+    """Return the caller of a request.
 
     Args:
         server: The name of the server: servers of one store have runs of their own.

@@ -36,7 +36,7 @@ from handrail.mcp.wire.messages import (
 from handrail.mcp.wire.polled import TOO_LONG, PolledLines
 
 KEPT_STDERR_BYTES = 4096
-"""How much of the end of a child's standard error is kept."""
+"""Size of the part of a child's standard error that is stored: its end."""
 
 _GRACE_S = 0.4
 """How long a child may take to exit after its input was closed, and again after SIGTERM."""
@@ -65,7 +65,7 @@ except OSError as error:
 
 
 class Looker(Protocol):
-    """Looks at what goes to and fro on a connection."""
+    """Observes the messages of a connection."""
 
     def look_at_received(self, item: Received) -> None:
         """Note what was received, before anybody reads it."""
@@ -141,7 +141,7 @@ class ServerProcess:
             del self._stderr[:-KEPT_STDERR_BYTES]
 
     async def read_message(self) -> Received:
-        """Return the next message that it writes, or why a line is none.
+        """Return the next message that it writes, or the error of a line that is no message.
 
         Raises:
             anyio.EndOfStream: It has closed its standard output, or wrote a line that is too long.
@@ -277,7 +277,7 @@ async def open_child(child: ServerProcess) -> AsyncIterator[Any]:
 
 
 class ChildLines:
-    """What a server writes and is told, a message a line. See `Wire`.
+    """The messages from and to a server, one a line. See `Wire`.
 
     Args:
         link: Looks at each message before it is taken, and before it is written.
@@ -363,7 +363,7 @@ class ChildMessages(MessageStream):
         self._child = child
 
     async def receive(self) -> Received:
-        """Return the next message, or why a line is none."""
+        """Return the next message, or the error of a line that is no message."""
         return await self._child.read_message()
 
 

@@ -11,7 +11,7 @@ The connection lives on one event loop, its home. Code on another loop or in ano
 Rule 1: a request is sent once. It is sent again only where the first one provably did nothing: the server answered
         that it does not know the session (HTTP 404), or that our headers do not fit (-32020).
 Rule 2: every wait ends: connecting after `connect_s`, a call after its `timeout_s`, or after `idle_s` without progress.
-        The server is told then that nobody waits any longer.
+        The server is then asked to cancel the request.
 Rule 3: what goes wrong is one `ServerError` with one sentence that names the server; an error that the server itself
         answered is the SDK's `MCPError`, untouched.
 """
@@ -118,7 +118,7 @@ class McpConnection:
         state = "open" if self.is_open else "not open"
         return f"<McpConnection to {self.name!r}: {state}, {self.target}>"
 
-    # ------------------------------------------------------------------ what is known of the server
+    # ------------------------------------------------------------------ state of the server
 
     @property
     def is_open(self) -> bool:
@@ -347,7 +347,7 @@ class McpConnection:
         return link
 
     def _callbacks(self) -> Callbacks:
-        """Return the callbacks, and hear of changes beside them."""
+        """Return the callbacks, with one that also notices changes of the tools."""
         return replace(self.callbacks, message=self._take_message)
 
     async def _take_message(self, message: Any) -> None:
@@ -402,7 +402,7 @@ class McpConnection:
             await asyncio.sleep(wait_s)
             wait_s = min(2 * wait_s, _LONGEST_LISTEN_S)
             if listened:
-                # whatever changed meanwhile was told to nobody
+                # nobody was notified of what changed meanwhile
                 self._tell_changed()
 
     def _spawn(self, work: Coroutine[Any, Any, Any]) -> None:

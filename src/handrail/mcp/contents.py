@@ -16,7 +16,7 @@ from mcp import types
 from handrail.calls import Media
 
 FILE_URI = "handrail://media/"
-"""Where a file without an address is said to be: the protocol wants an address for embedded resources."""
+"""Begins the address of a file that has none: the protocol requires an address for embedded resources."""
 
 BINARY = "application/octet-stream"
 

@@ -1,4 +1,4 @@
-"""What is known of one request to a server: whether it was sent, and how it was answered below the protocol.
+"""The delivery of one request to a server: whether it was sent, and what the transport answered.
 
 A `Delivery` travels in a context variable: the package `mcp` sends each request over HTTP in the context of its caller.
 """
@@ -23,7 +23,7 @@ _NOT_SENT = (
 
 @dataclass(slots=True)
 class Delivery:
-    """What is known of a request.
+    """The delivery of one request.
 
     Attributes:
         status: The HTTP status of the answer; None over standard streams, or without an answer.
@@ -96,4 +96,4 @@ class ServerBrokeOff(ServerError):
 
 
 class ServerTimeout(ServerBrokeOff):
-    """A request was sent and not answered in time. The server was told that nobody waits any longer."""
+    """A request was sent and not answered in time. The server is asked to cancel it."""

@@ -29,16 +29,16 @@ from handrail.mcp.wire.dispatcher import LineDispatcher
 from handrail.mcp.wire.posts import PostDispatcher
 
 _CLOSE_S = 2.5
-"""How long a link may take to end. A child is ended within 1.2 s; a server at an address is told, if it listens."""
+"""How long a link may take to end: a child ends within 1.2 s, and the end of a session over HTTP is sent."""
 
 Watch = Callable[[str, Any], None]
 """Sees each message: `sent` or `received`, and the message as JSON."""
 
 
 class Callbacks(Struct, frozen=True, kw_only=True):
-    """What answers the requests of a server, as the `Client` of the package `mcp` takes it.
+    """Functions that answer the requests of a server, as the `Client` of the package `mcp` takes them.
 
-    A callback that is None is a capability that the server is told we lack.
+    A callback that is None is a capability that the client does not declare.
     """
 
     elicitation: Any = None
@@ -126,7 +126,7 @@ class Link:
 
     async def _live(self) -> None:
         """Connect, then wait until the connection is to end, or ends by itself."""
-        # Nothing of whoever happened to ask for the connection belongs to its own requests.
+        # The connection's own requests carry nothing of the caller that happened to open it.
         delivery = Delivery()
         CURRENT.set(delivery)
         failure: BaseException | None = None
@@ -257,7 +257,7 @@ class Link:
             return f"cannot be used: {MessageTooLong()}"
         if isinstance(error, TimeoutError):
             return f"did not answer within {self.connect_s:g} s"
-        if self.child is not None and self._exited_by_itself():
+        if self.child is not None and self._has_exited():
             return f"ended at once, with exit code {self.child.process.returncode}"
         if delivery.error is not None:
             return f"cannot be reached: {describe(delivery.error)}"
@@ -270,7 +270,7 @@ class Link:
         reason = describe(flatten(error)) if error is not None else "it was closed"
         return f"cannot be connected to: {reason}"
 
-    def _exited_by_itself(self) -> bool:
+    def _has_exited(self) -> bool:
         assert self.child is not None
         code = self.child.process.returncode
         return code is not None and code >= 0 and not self._closing.is_set()
@@ -307,7 +307,7 @@ _CONTENT_TYPES = frozenset({"text", "image", "audio", "resource", "resource_link
 
 
 def make_readable(message: types.JSONRPCMessage) -> None:
-    """Mend what would make a whole answer unreadable to the SDK, and is clear.
+    """Repair faults whose meaning is clear, but which would make a whole answer unreadable to the SDK.
 
     Content of an unknown type becomes a sentence, and a schema without a type that of an object.
     """

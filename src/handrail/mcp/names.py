@@ -27,7 +27,7 @@ class Named(Struct, frozen=True):
     Attributes:
         here: A tool's name here, by its name at the server.
         there: The other way round.
-        collisions: Names at the server that could not be kept apart, such as one that it lists twice.
+        collisions: Names at the server that have no distinct name here, such as one that it lists twice.
     """
 
     here: dict[str, str]
@@ -50,14 +50,14 @@ def make_name(prefix: str, name: str) -> str:
     digest = sha256(whole.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGEST_CHARS]
     room = MOST_CHARS - _DIGEST_CHARS - 1
     if len(acceptable) > room:
-        # the server is told by the beginning, and its tools mostly differ at the end
+        # the beginning names the server, and its tools differ mostly at the end
         start = acceptable[: room // 2]
         acceptable = start + acceptable[-(room - len(start)) :]
     return f"{acceptable}_{digest}"
 
 
 def name_tools(prefix: str, names: Iterable[str]) -> Named:
-    """Return the names of a server's tools; of those that collide, none is kept."""
+    """Return the names of a server's tools, without any that collide."""
     listed = list(names)
     times = Counter(make_name(prefix, name) for name in listed)
     here: dict[str, str] = {}

@@ -1,8 +1,8 @@
-"""What a call says to its client while it runs: progress, log lines, and questions of the tool itself.
+"""Notices of a call to its client while it runs: progress, log lines, and questions of the tool itself.
 
-A tool does not know who calls it. What it says by its `Context` comes here under the name of its call.
+A tool does not know its client. The notices that it gives through its `Context` arrive here by the name of its call.
 
-Rule 1: what a tool said before it ended is sent before its result.
+Rule 1: the notices of a tool are sent before its result.
 Rule 2: a client that has gone is no failure of the call.
 """
 
@@ -77,7 +77,7 @@ class Outbox:
             try:
                 await send()
             except Exception as error:  # whatever a transport raises: the call goes on
-                logs.log.debug("a client was not told: %s", type(error).__name__)
+                logs.log.debug("a notice was not sent: %s", type(error).__name__)
 
     async def flush(self) -> None:
         """Wait until everything was sent."""
@@ -106,7 +106,7 @@ class Client:
 
     @property
     def wants_progress(self) -> bool:
-        """Whether the client asked to hear of progress."""
+        """Whether the client asked for reports of progress."""
         meta = self.context.request_context.meta or {}
         return meta.get("progress_token") is not None
 

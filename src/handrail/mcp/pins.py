@@ -1,4 +1,4 @@
-"""What the tools of a server said of themselves when a person agreed to them.
+"""Pins: the descriptions of a server's tools to which a person has agreed.
 
     pins = hr.mcp.Pins("mcp-pins.json")
     tools = hr.mcp.tools("shop-server", pins=pins)
@@ -10,7 +10,7 @@ A server may change a tool's description overnight, and a model does what a desc
 while its name, texts, schemas and hints are those that somebody agreed to. A tool that is new, renamed or changed is
 quarantined: no model sees it, and no call reaches it.
 
-Rule 1: agreeing is to what was shown: a tool that has changed once more since then stays quarantined.
+Rule 1: a person agrees to what was shown: a tool that has changed again since then stays quarantined.
 Rule 2: the file is replaced as a whole, and one process at a time changes it.
 """
 
@@ -42,8 +42,8 @@ class Pin(Struct, frozen=True):
     """One tool of a server.
 
     Attributes:
-        agreed: What it said of itself when somebody agreed; None if nobody has.
-        seen: What it said of itself last; None once the server no longer lists it.
+        agreed: The description to which somebody agreed; None if nobody has.
+        seen: The latest description; None once the server no longer lists the tool.
     """
 
     server: str
@@ -82,7 +82,7 @@ class Pin(Struct, frozen=True):
 
 
 def describe_tool(tool: types.Tool) -> dict[str, Json]:
-    """Return all that a model or a person is told about a tool."""
+    """Return everything that a model or a person reads about a tool."""
     described = tool.model_dump(
         by_alias=True,
         mode="json",
@@ -116,15 +116,15 @@ class Pins:
     def look(self, server: str, tools: Iterable[types.Tool]) -> dict[str, Pin]:
         """Note what a server lists, and return the pins of its tools by their names, those that are gone included."""
         listed = {tool.name: describe_tool(tool) for tool in tools}
-        known = self.get(server)
+        stored = self.get(server)
         pins = {
-            name: Pin(server, name, _agreed(known.get(name)), described)
+            name: Pin(server, name, _agreed_description(stored.get(name)), described)
             for name, described in listed.items()
         }
-        for name, pin in known.items():
+        for name, pin in stored.items():
             if name not in listed:
                 pins[name] = Pin(server, name, pin.agreed, None)
-        if pins != known:
+        if pins != stored:
             try:
                 self._store(server, pins)
             except ConfigError as error:
@@ -188,7 +188,7 @@ class Pins:
         return agreed
 
     def forget(self, server: str) -> None:
-        """Forget all that is known of a server: each of its tools is unknown again."""
+        """Remove the pins of a server; each of its tools is unknown again."""
         with hold_lock(self.path):
             servers = self._read()
             if servers.pop(server, None) is not None:
@@ -200,9 +200,9 @@ class Pins:
         """Store what was seen. What somebody has agreed to meanwhile, in another process, stays."""
         with hold_lock(self.path):
             servers = self._read()
-            known = servers.get(server, {})
+            stored = servers.get(server, {})
             servers[server] = {
-                name: Pin(server, name, _agreed(known.get(name)), pin.seen)
+                name: Pin(server, name, _agreed_description(stored.get(name)), pin.seen)
                 for name, pin in pins.items()
             }
             self._write(servers)
@@ -248,7 +248,7 @@ class Pins:
         write_whole(self.path, text.encode(), 0o600)
 
 
-def _agreed(pin: Pin | None) -> Mapping[str, Json] | None:
+def _agreed_description(pin: Pin | None) -> Mapping[str, Json] | None:
     return pin.agreed if pin is not None else None
 
 

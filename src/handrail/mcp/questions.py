@@ -1,7 +1,7 @@
-"""What a server asks of a person (elicitation), put to an approver of ours.
+"""Passes what a server asks of a person (elicitation) to an approver of ours.
 
-A form becomes a question with the form's schema; what the approver approves, perhaps edited, is its answer. An address
-that a person is to open is told to the approver, and is never opened here.
+A form becomes a question with the form's schema; its answer is what the approver approves, perhaps edited. An address
+that a person should open is shown to the approver, and is never opened here.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MOST_MESSAGE_CHARS = 2000
 _ANSWERERS = 8
 
 Find = Callable[[], "Delivery | None"]
-"""Returns the call during which something is asked, if that can be told."""
+"""Returns the call during which something is asked; None if that is uncertain."""
 
 
 class Elicitor:

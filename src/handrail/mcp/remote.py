@@ -1,4 +1,4 @@
-"""A server at an address: the HTTP client under the SDK's transport, which tells what became of each request.
+"""A server at an address: the HTTP client under the SDK's transport, which records how each request ended.
 
 The SDK ends a whole connection when one POST of it fails, and says nothing of why. This client answers such a POST with
 a status of its own and notes the reason in the `Delivery`, so that other calls under way go on.

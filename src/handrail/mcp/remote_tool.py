@@ -188,7 +188,7 @@ class McpTool(BaseTool):
         meta = {}
         if context.idempotency_key:
             meta[KEY_META] = context.idempotency_key
-        with _traced(connection, self.definition.name):
+        with _trace_request(connection, self.definition.name):
             return await connection.call(
                 self.definition.name,
                 arguments,
@@ -364,7 +364,7 @@ class McpTool(BaseTool):
 
 
 @contextmanager
-def _traced(connection: McpConnection, tool: str) -> Iterator[None]:
+def _trace_request(connection: McpConnection, tool: str) -> Iterator[None]:
     """Note a request in the trace of the call that makes it. The SDK sends the trace itself with the request."""
     trace = current_trace.get()
     if trace is None:
@@ -405,7 +405,7 @@ async def _answer_request(connection: McpConnection, request: Any) -> Any:
 
 
 def read_contract(document: Any) -> Failure | None:
-    """Return the failure that another handrail told, from the structured content of a result; else None."""
+    """Return the failure in the structured content of another handrail's result; None without one."""
     match document:
         case {
             "success": False,

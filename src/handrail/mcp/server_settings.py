@@ -8,8 +8,8 @@
     [mcp.servers.files.tools.read_file]      # by the tool's name at the server; counts before its hints
     effect = "read"
 
-Rule 1: a key that is not known is an error, and so is a variable of the environment that is not set.
-Rule 2: a server gets the environment that is written here, and nothing else of ours.
+Rule 1: an unknown key is an error, and so is a variable that is not set in the environment.
+Rule 2: a server gets the environment in its table, and nothing else of ours.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
         """Return where the server is.
 
         Raises:
-            ConfigError: A variable of the environment is not set, or the address or the command line is none.
+            ConfigError: A variable of the environment is not set, or the address or the command line is malformed.
         """
         if self.url:
             headers = {key: self._expand(each) for key, each in self.headers.items()}

@@ -10,8 +10,8 @@
 It is the SDK's `MCPServer`, so resources, prompts and completions are made by its decorators. Tools are the runtime's,
 and every call of one gets every check and promise that a model's call gets.
 
-Rule 1: a tool's exception never reaches a client with its text, except what the tool says for the protocol (`Leave`).
-Rule 2: a request that is made again is the same call, if its state or its key says so, and no other.
+Rule 1: the text of a tool's exception never reaches a client, except that of `Leave`, which is meant for it.
+Rule 2: a repeated request is the same call if its state or its key says so; any other is a new call.
 """
 
 from __future__ import annotations
@@ -75,9 +75,9 @@ class McpRequest:
         context: The SDK's: the client's capabilities, its session, its answers to what the tool asked.
         caller: Who calls.
         tool: The name by which it calls.
-        words: What people have said of the call, by its id.
-        state: What the request brings back of the one before, if it is made again.
-        answered: The question whose answer it brings.
+        words: People's decisions on the call, by its id.
+        state: What a repeated request brings back from the one before.
+        answered: The question that the request answers.
         complaint: Why that answer could not be read.
         result: How the call ended, once it has.
         answer: The answer of another server, where the tool is one of its.
@@ -148,7 +148,7 @@ class ToolServer(MCPServer[Any]):
         return types.EmptyResult()
 
     def wants_log(self, context: Any, level: types.LoggingLevel) -> bool:
-        """Whether the client of a request takes log lines of a level; all until it has said otherwise."""
+        """Whether the client of a request wants log lines of a level; it gets all until it sets a level."""
         least = self._levels.get(identify_caller(context, self.name).home)
         return is_as_grave(level, least)
 
@@ -210,7 +210,7 @@ class ToolServer(MCPServer[Any]):
         started: Callable[[str], None] | None = None,
         **how: Any,
     ) -> None:
-        """Serve HTTP until the process is told to end.
+        """Serve HTTP until the process gets a signal to end.
 
         Args:
             port: 0 is any that is free.
@@ -333,7 +333,7 @@ class ToolServer(MCPServer[Any]):
         return reply
 
     def _trace_attributes(self, request: McpRequest, reply: Reply) -> dict[str, str]:
-        """Return how a request is counted; a name that the client has made up is none to count by."""
+        """Return the attributes of a request in metrics; the name of a tool that does not exist is left out."""
         attributes = {
             names.MCP_METHOD: "tools/call",
             names.MCP_PROTOCOL_VERSION: request.context.protocol_version or "",
@@ -356,7 +356,7 @@ class ToolServer(MCPServer[Any]):
             return write_failure(_hide(error, request.tool))
 
     def _take_up(self, request: McpRequest) -> None:
-        """Take up a call where the state that the client brings back says it stands."""
+        """Continue a call from the state that the client brings back."""
         context = request.context
         brought = context.request_state
         state = None if brought is None else asking.read_state(brought)
@@ -393,10 +393,10 @@ class ToolServer(MCPServer[Any]):
         )
         result = await self._perform(request, call)
         question = result.question
-        known = question and request.state and request.state.word_on(question)
-        if known:
-            # The tool has left the call to ask something, and had changed nothing: it is the same call still.
-            request.words[call.id] = known
+        earlier = question and request.state and request.state.word_on(question)
+        if earlier:
+            # The tool left the call to ask something before it changed anything, so the decision still counts.
+            request.words[call.id] = earlier
             result = await self._perform(request, call)
             question = result.question
         request.result = result
@@ -491,7 +491,9 @@ class ToolServer(MCPServer[Any]):
         if not self._ask_client or context.protocol_version != MODERN:
             return False
         if request.answered == question.id and not request.complaint:
-            return False  # what the person said has decided nothing, or they closed the form
+            return (
+                False  # the answer did not decide the question, or the form was closed
+            )
         by = asking.who_answers(request.caller)
         return asking.can_be_asked(context) and asking.may_answer(question, by)
 
@@ -600,7 +602,7 @@ def server(
     """Return a server of a runtime's tools; `run("stdio")` or `run("streamable-http", host=, port=)` serves them.
 
     Args:
-        name: What clients are told; servers of one store that have different names share no run.
+        name: The name that clients read; servers of one store with different names share no run.
         instructions: What a client may tell its model of the server.
         options: Returns options of `Runtime.calls` for a request, such as `deps`. By default the tools find the
             `McpRequest` as their `deps`. Its `policy` also decides what a caller is listed.

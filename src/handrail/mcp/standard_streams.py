@@ -138,7 +138,7 @@ def _can_poll(descriptor: int) -> bool:
 
 
 class ClientLines:
-    """What the client says and is told, a message a line. See `Wire`."""
+    """The messages from and to the client, one a line. See `Wire`."""
 
     def __init__(self, lines: PolledLines, writer: PolledWriter) -> None:
         self._lines = lines

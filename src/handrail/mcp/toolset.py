@@ -374,7 +374,7 @@ async def connect(
         env: The environment of a program beyond `PATH` and the like. Nothing else of ours is handed on.
         headers, auth: Sent with each request to an address; `auth` such as the SDK's `OAuthClientProvider`.
         approver: Answers what the server asks of a person (elicitation), like the approver of a `Runtime`. Without
-            one the server is told that nobody can be asked.
+            one the client does not declare elicitation.
         callbacks: Functions of the SDK that answer a server's requests: sampling and roots, which are off otherwise.
         mode: The era of the protocol, see `McpConnection`.
         watch: Sees each message, see `McpConnection`.

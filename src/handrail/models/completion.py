@@ -121,13 +121,15 @@ class CompletionModel(HttpModel):
 
     def read(self, answer: bytes, request: Request) -> Turn:
         """Return the turn of a whole answer to the request."""
-        return self.wire.decode(answer, request.tools, opened=self._opened(request))
+        return self.wire.decode(
+            answer, request.tools, opened=self._find_opening(request)
+        )
 
     def reader(self, request: Request) -> DialectStream:
         """Return a reader for a streamed answer to the request."""
-        return self.wire.stream(request.tools, opened=self._opened(request))
+        return self.wire.stream(request.tools, opened=self._find_opening(request))
 
-    def _opened(self, request: Request) -> str:
+    def _find_opening(self, request: Request) -> str:
         options = self._hold(request)
         return self.wire.prompt.answer_opening(request.tools, options)
 
@@ -172,7 +174,7 @@ class CompletionServer(Provider, frozen=True):
         """Return the model; see `Provider.model_at`. `grammar=` in the address is ours, and is not sent.
 
         Raises:
-            ConfigError: `grammar=` names no server that is known.
+            ConfigError: `grammar=` names none of the supported servers.
         """
         prompts = cast(PromptDialect, dialect(dialect_name))
         place, _, query = address.partition("?")

@@ -38,7 +38,7 @@ class Provider(ProviderRow, frozen=True):
         """Return a model. `name` may end in `@ADDRESS` for a compatible server: `qwen3@http://localhost:8000/v1`.
 
         Raises:
-            ConfigError: The provider wants a key and none is there, or the address is none.
+            ConfigError: The provider needs a key and none is set, or the address is malformed.
         """
         variables: Mapping[str, str] = os.environ
         if environment is not None:

@@ -7,8 +7,8 @@ once where they came together, and the last one goes to h11, which ends the answ
 
 Rule 1: h11 judges whatever is not a plain chunk: trailers, odd sizes, an end in the middle. It is handed over as it
         came, where a chunk begins.
-Rule 2: where a body has any other form (a length, a compression, HTTP/1.0), or a client makes its connections in a way
-        that is not known here, httpx2 reads it as ever.
+Rule 2: httpx2 reads the body as before where it has any other form (a length, a compression, HTTP/1.0), or where the
+        client makes its connections in another way.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MOST_HEAD_BYTES = 100 * 1024
 
 
 def wrap_connections(client: httpx2.AsyncClient) -> None:
-    """Let the bodies of a client's answers be read by `open_body`, where it connects as is known here."""
+    """Have `open_body` read the bodies of a client's answers, if its pool has a network backend of httpcore2."""
     pool = getattr(getattr(client, "_transport", None), "_pool", None)
     backend = getattr(pool, "_network_backend", None)
     if isinstance(backend, httpcore2.AsyncNetworkBackend):

@@ -36,7 +36,7 @@ _NOBODY_ASKED = {
 }
 """How a resolver says that it does not know whether there is such a name."""
 _GLOBAL_UNICAST_IPV6 = "2000::/3"
-"""All that IANA has handed out (RFC 4291, 2.4). `is_global` alone holds for addresses that nobody has."""
+"""All that IANA has assigned (RFC 4291, 2.4); `is_global` is also true of addresses that are not assigned."""
 _NOT_PUBLIC = (
     # Azure's host agent: a public address that answers inside every one of its machines
     "168.63.129.16/32",
@@ -132,7 +132,7 @@ class Egress(Struct, frozen=True):
 
         Args:
             port: None for that of the scheme.
-            has_user: Whether a user name or password stands in it.
+            has_user: Whether the URL holds a user name or password.
 
         Raises:
             ToolError: `NOT_PERMITTED`.

@@ -7,9 +7,9 @@ A program without a network of its own, as in a sandbox, can reach nothing else:
 socket in a folder, and a relay that makes an address of 127.0.0.1 of it. A program that has a network may pass by.
 
 Rule 1: the proxy resolves the name, checks all its addresses, and connects to one of these.
-Rule 2: only who knows the token is served: other users of this machine are not.
+Rule 2: only a client with the token is served, so other users of this machine are not.
 
-What is said within TLS is not read: a program may ask a listed server for another name that this server has.
+Traffic within TLS is not read: a program may ask a listed server for another name that the same server has.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ def main() -> None:
     if os.fork() == 0:
         # the program's own children are all that it shall see
         if os.fork() == 0:
-            _let_go()
+            _release_streams()
             _relay(listening, place)
         os._exit(0)
     os.wait()
@@ -45,7 +45,7 @@ def _take_address(file: str) -> tuple[str, str]:
     return place, url
 
 
-def _let_go() -> None:
+def _release_streams() -> None:
     """Hold none of the program's streams."""
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):

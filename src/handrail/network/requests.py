@@ -3,7 +3,7 @@
     session = guarded_session(allow=["api.example.org"])
     session.get("https://api.example.org/orders", timeout=10)
 
-Rule 1: each request passes `send`, so each redirect does; the proxies that a session was told of are dropped there.
+Rule 1: each request, and so each redirect, passes `send`, which drops the proxies that a session is set to use.
 Rule 2: connections are opened by `_open_socket` alone, to an address that was checked.
 """
 

@@ -1,1 +1,1 @@
-"""Observers that come with handrail: what they are told of runs, they pass on to other systems."""
+"""Observers that come with handrail; they pass the events of runs on to other systems."""

@@ -12,7 +12,7 @@ Only the API package of OpenTelemetry is used. Without its SDK nothing is record
 Rule 1: no content without consent: arguments, results and messages are in spans where `content` says so, and then
         without secrets. Names and keys are cut, and made printable.
 Rule 2: a call that waits for a person has not failed.
-Rule 3: a span that was begun is ended with its run.
+Rule 3: every started span ends with its run at the latest.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ _FAILED = frozenset({"failed", "invalid", "budget", "stopped"})
 """The ends of a run that are errors; the others are answers, waits, or what a person wanted."""
 
 _UNKNOWN = "_OTHER"
-"""What the conventions call an error, or a tool, that has no known name."""
+"""The name that the conventions give an error, or a tool, without a name of its own."""
 
 CONTENT_VARIABLES = (
     "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT",

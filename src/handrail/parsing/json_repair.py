@@ -37,7 +37,7 @@ def repair(text: str) -> tuple[dict[str, Json], Mapping[str, int]]:
     Text longer than `MAX_REPAIRED_CHARS` is not for this reader; the caller sees to that.
 
     Raises:
-        NotJson: There is none, more than one, or more than one reading.
+        NotJson: There is no object, more than one, or more than one way to read it.
     """
     reader = _TolerantReader(text)
     try:
@@ -480,7 +480,7 @@ class _TolerantReader:
             self.text[end] in _QUOTES and len(run) > len(text)
         )
         if not ended or not _is_plain(text):
-            raise self.make_error("a JSON value; a text stands in double quotes")
+            raise self.make_error("a JSON value; a text is written in double quotes")
         self.note("unquoted_value")
         self.pos += len(text)
         return text

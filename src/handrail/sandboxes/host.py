@@ -426,7 +426,7 @@ def _open_exit(process: SupervisorProcess) -> int | None:
 def _parse_report(
     report: bytes, job: SandboxJob
 ) -> tuple[int | None, Mapping[str, bytes], Sequence[str]]:
-    """Return exit code, files and names left out; stop at the first record that is none, skip names outside."""
+    """Return exit code, files and names left out; stop at the first malformed record, skip names outside."""
     exit_code: int | None = None
     files: dict[str, bytes] = {}
     left: list[str] = []

@@ -1,10 +1,10 @@
-"""Which files a process can reach from now on, and whom it can signal: Landlock of Linux, for any user.
+"""Restricts which files a process can reach, and which processes it can signal: Landlock of Linux, for any user.
 
-It needs no package, no namespace and no root. It cannot be undone, and child processes inherit it. Beside what it is
-told, a process under Landlock can neither trace the processes outside, nor read their memory and environment by /proc.
+It needs no package, no namespace and no root. It cannot be undone, and child processes inherit it. A process under
+Landlock can also neither trace the processes outside, nor read their memory and environment by /proc.
 
 Rule 1: this module imports the standard library only, because processes without handrail use it too.
-Rule 2: what the kernel's version cannot hold is not claimed: see `abi`.
+Rule 2: a restriction that this kernel cannot enforce is not claimed: see `abi`.
 
 The layout is in linux/landlock.h, the versions in Documentation/userspace-api/landlock.rst.
 """

@@ -1,4 +1,4 @@
-"""How strongly a tool is kept apart, and which sandbox of this machine does it.
+"""Levels of isolation for a tool, and the sandboxes of this machine that provide them.
 
 | level | the tool |
 |---|---|
@@ -10,8 +10,8 @@
 Two more levels are for Python programs that a model wrote, see `toolbox.run_python`; a tool cannot demand them, for its
 own code needs this machine's Python: `wasm`, a Python inside a WebAssembly machine, and `monty`, a subset of Python.
 
-Which levels this machine offers is found out by starting sandboxes, so it is searched once, in a thread, from when a
-toolset that holds such a tool is first used. Admission is given what was found: it starts no process itself.
+Only starting its sandboxes shows which levels a machine offers. A thread does that once, when a toolset with such a
+tool is first used. Admission reads the result, and starts no process itself.
 
 Rule 1: a tool gets the level that it demands or a stronger one, never less and never silently.
 """
@@ -62,18 +62,18 @@ def offered() -> Sequence[Sandbox]:
     """Return every sandbox that a tool can demand, ours and those of plug-ins, the strongest first.
 
     Raises:
-        ConfigError: What a plug-in calls a sandbox is none.
+        ConfigError: A plug-in's object is no sandbox.
     """
-    sandboxes = [each for each in known_sandboxes() if each.level in LEVELS]
+    sandboxes = [each for each in list_sandboxes() if each.level in LEVELS]
     return sorted(sandboxes, key=lambda each: -LEVELS.index(each.level))
 
 
 @cache
-def known_sandboxes() -> Sequence[Sandbox]:
+def list_sandboxes() -> Sequence[Sandbox]:
     """Return every sandbox, ours and those of plug-ins (`handrail.sandboxes`).
 
     Raises:
-        ConfigError: What a plug-in calls a sandbox is none.
+        ConfigError: A plug-in's object is no sandbox.
     """
     sandboxes: list[Sandbox] = []
     for name in plugins.list_names("sandboxes"):
@@ -88,19 +88,19 @@ def known_sandboxes() -> Sequence[Sandbox]:
 
 
 def of_program_level(
-    tool: str, level: str, *, known: Sequence[Sandbox] | None = None
+    tool: str, level: str, *, among: Sequence[Sandbox] | None = None
 ) -> Sandbox:
     """Return the sandbox of a level that runs Python programs only; never another one.
 
     Args:
         tool: Who asks, for the error.
         level: One of `PROGRAM_LEVELS`.
-        known: Which to choose from; all that there are by default.
+        among: The sandboxes to choose from; all of this machine by default.
 
     Raises:
         ToolError: `NOT_ISOLATED`, with what a person can do about it.
     """
-    sandboxes = known_sandboxes() if known is None else known
+    sandboxes = list_sandboxes() if among is None else among
     offers = [each for each in sandboxes if each.level == level]
     for each in offers:
         if not each.lacks:
@@ -117,7 +117,7 @@ def choose_sandbox(
     tool: str,
     least: str = "isolated",
     *,
-    known: Sequence[Sandbox] | None = None,
+    among: Sequence[Sandbox] | None = None,
     allow_weaker: bool = False,
     weaker: str = 'isolation="process"',
 ) -> Sandbox:
@@ -126,14 +126,14 @@ def choose_sandbox(
     Args:
         tool: Who asks, for the error.
         least: The level that it demands.
-        known: Which to choose from, the strongest first; all that are `offered` by default.
+        among: The sandboxes to choose from, the strongest first; all that are `offered` by default.
         allow_weaker: Take a level that keeps less out.
         weaker: How the programmer would allow that, for the error.
 
     Raises:
         ToolError: `NOT_ISOLATED`, with what a person can do about it.
     """
-    sandboxes = offered() if known is None else known
+    sandboxes = offered() if among is None else among
     return _choose(sandboxes, tool, least, allow_weaker=allow_weaker, weaker=weaker)
 
 
@@ -207,7 +207,7 @@ class LevelSearch:
     def start(self) -> Future[IsolationLevels]:
         """Start the search unless it was started; return what it will find.
 
-        The future raises `ConfigError` where a plug-in's sandbox is none.
+        The future raises `ConfigError` if a plug-in's object is no sandbox.
         """
         with self._guard:
             if self._future is None:

@@ -96,7 +96,7 @@ def parse_header(line: bytes) -> tuple[str, int, int]:
     """Return kind and lengths from a record's first line.
 
     Raises:
-        ValueError: It is none.
+        ValueError: The line is malformed.
     """
     kind, name, data = line.split(b" ")
     if not (kind.isalpha() or b"_" in kind) or not (

@@ -1,8 +1,8 @@
-"""Level `isolated` without the price of a new box: a warm process inside a box, which is forked for each call.
+"""Level `isolated` without the cost of a new box: a warm process inside a box, which is forked for each call.
 
-A box of bubblewrap takes about 30 ms to make, and what its program imports comes on top. A warm process has both
-behind it. It is one for each set of code and mounts, and what it forks is walled in anew (`warm_main`): each call has
-namespaces and folders of its own, and finds nothing of any other.
+A box of bubblewrap takes about 30 ms to make, and its program's imports take more. A warm process has done both. There
+is one for each set of code and mounts, and each process that it forks is isolated again (`warm_main`): a call has
+namespaces and folders of its own, and finds nothing of any other call.
 
 The first call of a kind takes a box of its own. So does the second, which starts the warm process; calls use it once it
 is ready. Where it does not start, because the kernel refuses it or because what the tool imports starts threads,
@@ -50,7 +50,7 @@ START_S = 20.0
 _REPORT_FD = 3
 """Replaced inside by the number that it has there."""
 FOLDERS = {"/box": BOX_BYTES, "/tmp": TMP_BYTES, "/dev/shm": TMP_BYTES}
-"""What each call gets anew, in memory, with the sizes."""
+"""The folders, with their sizes, that each call gets empty, in memory."""
 
 
 class WarmProcesses:
@@ -169,15 +169,15 @@ class WarmProcess:
             "from handrail.sandboxes.warm_main import main; "
             f"main(*{arguments!r})"
         )
-        with its_line, tempfile.TemporaryFile() as self_said:
-            self._said = os.dup(self_said.fileno())
+        with its_line, tempfile.TemporaryFile() as output:
+            self._output = os.dup(output.fileno())
             words = [*command, "-I", "-S", "-B", "-X", "utf8", "-c", program]
             self._process = start_with_empty_key_ring(
                 self._over,
                 words,
                 stdin=subprocess.DEVNULL,
-                stdout=self_said,
-                stderr=self_said,
+                stdout=output,
+                stderr=output,
                 pass_fds=[its_line.fileno()],
                 cwd="/",
                 start_new_session=True,
@@ -204,8 +204,8 @@ class WarmProcess:
         self.is_ready = self._line.recv(64) == READY
         if not self.is_ready:
             self.has_ended = True
-            said = os.pread(self._said, 10_000, 0)[-500:]
-            logs.log.debug("a warm sandbox process did not start: %r", said)
+            end = os.pread(self._output, 10_000, 0)[-500:]
+            logs.log.debug("a warm sandbox process did not start: %r", end)
 
     def run(self, job: SandboxJob, launch: Launch, cancelled: Event) -> JobEnded | None:
         """Run a job in a process forked from this one; None when it is gone, and the job has not started."""
@@ -262,7 +262,7 @@ class WarmProcess:
                 return
             self._over.set()
             self._line.close()
-            os.close(self._said)
+            os.close(self._output)
         self._process.kill()
         self._process.wait()
 

@@ -7,7 +7,7 @@ is killed at the deadline and replaced.
 
 Limits: pure Python and the standard library; a third to a fifth of CPython's speed; a program makes no files.
 
-Rule 1: what the process answers is untrusted bytes of a known length: it is parsed, never unpickled.
+Rule 1: the process's answer is untrusted bytes of a stated length: it is parsed, never unpickled.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from handrail.sandboxes.wasm_worker import (
 )
 
 MOST_IDLE = 4
-"""Warm processes that are kept; each holds about 80 MB, most of it shared."""
+"""How many idle processes stay warm; each holds about 80 MB, most of it shared."""
 _MOST_MESSAGE_BYTES = 64 * 1024 * 1024
 """WASI cuts output into far smaller pieces."""
 _TRAPPED = -6
@@ -230,10 +230,10 @@ class _Pool:
 
     def give_back(self, worker: WasmWorker) -> None:
         with self._guard:
-            is_kept = worker.alive and len(self._idle) < MOST_IDLE
-            if is_kept:
+            has_room = worker.alive and len(self._idle) < MOST_IDLE
+            if has_room:
                 self._idle.append(worker)
-        if worker.alive and not is_kept:
+        if worker.alive and not has_room:
             worker.end()
 
     def close(self) -> None:

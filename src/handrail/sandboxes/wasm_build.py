@@ -28,7 +28,7 @@ COMMAND = "python -m handrail.sandboxes.wasm_build"
 
 
 def cache_folder() -> Path:
-    """Return where the built file is kept."""
+    """Return the folder of the built file."""
     if sys.platform == "win32":
         base = os.environ.get("LOCALAPPDATA") or str(Path.home() / "AppData" / "Local")
     else:

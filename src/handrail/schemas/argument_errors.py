@@ -61,7 +61,7 @@ class ArgumentError(Struct, frozen=True):
     """One thing wrong: where, what (a full sentence), and what to do about it (a clause: `add ...`, `set ...`).
 
     `kind` is `missing`, `unknown`, `misspelt`, or the keyword of the schema that was broken. `expected` says in a few
-    words what would be right, where that can be said.
+    words what would be right; empty if no few words say it.
     """
 
     field: str

@@ -107,7 +107,7 @@ def _add_description(schema: Schema, text: str) -> Schema:
 
 
 def _add_default(schema: Schema, default: Any) -> Schema:
-    """Return the schema with a default, unless that is a null which stands for an absent value."""
+    """Return the schema with a default, unless it is a null that only means an absent value."""
     if default is None and not allows_null(schema):
         return schema
     kind = type(default)

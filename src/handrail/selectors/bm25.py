@@ -129,16 +129,16 @@ class Bm25:
             for word in sorted(wanted)
             if (worths := self._postings.get(word))
         ]
-        for said, names in find_synonyms(text).items():
-            match = self._match_synonyms(said, names)
+        for word, names in find_synonyms(text).items():
+            match = self._match_synonyms(word, names)
             if match is not None:
                 matching.append(match)
         return matching
 
-    def _match_synonyms(self, said: str, names: Sequence[str]) -> Match | None:
+    def _match_synonyms(self, word: str, names: Sequence[str]) -> Match | None:
         """Return the tools that have a synonym of a word, each with the worth of its best one; None if there are none.
 
-        A synonym that more than `ENOUGH` tools have tells nothing, and is left out.
+        A synonym that more than `ENOUGH` tools have does not distinguish them, and is left out.
         """
         found = [
             worths
@@ -156,7 +156,7 @@ class Bm25:
                         best[place] = worth
         rarity = self._postings.rarity_of(len(best))
         # `=` keeps it apart from the same word as one of the question's own.
-        return Match(f"={said}", names, best, rarity, SYNONYM)
+        return Match(f"={word}", names, best, rarity, SYNONYM)
 
     def _best_of_parts(self, parts: Iterable[Sequence[Match]]) -> dict[int, float]:
         """Return the tools near the best of some part, each with its highest score in any of them."""
@@ -179,12 +179,12 @@ class Bm25:
         matching: Sequence[Match],
         k: int,
     ) -> list[tuple[Any, float]]:
-        """Return the first `k`, where each word counts a little less for every tool before that has it.
+        """Return the first `k`, where each word counts a little less for every earlier tool that has it.
 
-        So ten tools that are alike leave room for what else was asked for. A list of tools may hold several of one
-        name, a toolset may not; the best of them stands for all. The others' scores count `unseen` times.
+        So ten tools that are alike leave room for the rest of the question. A list of tools, unlike a toolset, may
+        hold several of one name; only the best of them is returned. Scores without a second look count `unseen` times.
         """
-        left = dict.fromkeys((match.said for match in matching), 1.0)
+        left = dict.fromkeys((match.word for match in matching), 1.0)
         chosen: dict[str, tuple[Any, float]] = {}
         scores = dict(seen)
         waiting = [(-score, place) for place, score in seen.items()]
@@ -202,7 +202,7 @@ class Bm25:
             if tool.name in chosen:
                 continue
             shares = {
-                match.said: match.share * match.worths[place]
+                match.word: match.share * match.worths[place]
                 for match in matching
                 if place in match.worths
             }
@@ -224,7 +224,7 @@ class Bm25:
         """
         scores: dict[int, float] = {}
         for match in sorted(
-            matching, key=lambda match: (len(match.worths), match.said)
+            matching, key=lambda match: (len(match.worths), match.word)
         ):
             worths = match.worths
             if match.share != 1.0:

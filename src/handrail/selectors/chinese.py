@@ -33,15 +33,15 @@ def find_synonyms(text: str) -> dict[str, tuple[str, ...]]:
     runs = [] if text.isascii() else _HAN.findall(simplify(text[:MOST_CHARACTERS]))
     if not runs:
         return {}
-    known, longest = _dictionary()
+    dictionary, longest = _dictionary()
     found: dict[str, tuple[str, ...]] = {}
     for run in runs:
         at = 0
         while at < len(run):
             for size in range(longest, 0, -1):
                 word = run[at : at + size]
-                if word in known:
-                    found[word] = known[word]
+                if word in dictionary:
+                    found[word] = dictionary[word]
                     at += len(word)
                     break
             else:
@@ -52,7 +52,7 @@ def find_synonyms(text: str) -> dict[str, tuple[str, ...]]:
 @cache
 def _dictionary() -> tuple[Mapping[str, tuple[str, ...]], int]:
     """Return each listed Chinese word with its synonyms, and the length of the longest word."""
-    known: dict[str, dict[str, None]] = {}
+    synonyms: dict[str, dict[str, None]] = {}
     text = files(__package__).joinpath("chinese.txt").read_text(encoding="utf-8")
     for line in text.splitlines():
         if line.startswith("#"):
@@ -62,5 +62,6 @@ def _dictionary() -> tuple[Mapping[str, tuple[str, ...]], int]:
         for word in words:
             if not word.isascii():
                 others = (name for name in names if name != word)
-                known.setdefault(word, {}).update(dict.fromkeys(others))
-    return {word: tuple(names) for word, names in known.items()}, max(map(len, known))
+                synonyms.setdefault(word, {}).update(dict.fromkeys(others))
+    dictionary = {word: tuple(names) for word, names in synonyms.items()}
+    return dictionary, max(map(len, dictionary))

@@ -68,7 +68,7 @@ def parse_question(row: Json, number: int) -> Question:
     """Read one line of a file of questions: `{"query": ..., "tools": [names]}`, or `calls` in place of `tools`.
 
     Raises:
-        ConfigError: It is none.
+        ConfigError: It is no question.
     """
     try:
         calls = [
@@ -91,7 +91,7 @@ def parse_question(row: Json, number: int) -> Question:
 def make_questions(tools: Toolset) -> list[Question]:
     """Return questions made of the tools' own examples: a tool's first sentence with the values of the example.
 
-    They are easier than anything that a person asks, and say only which tools cannot be told apart by their own words.
+    They are easier than any question of a person, and show only which tools have texts that do not distinguish them.
     """
     return [
         Question(

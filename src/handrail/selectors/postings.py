@@ -77,7 +77,7 @@ class Postings:
         if held is None or isinstance(held, dict):
             return held
         # two threads may both compute it, and compute the same
-        worths = self._held[word] = self._weigh(word, _listed(held))
+        worths = self._held[word] = self._weigh(word, _as_list(held))
         return worths
 
     def rarity(self, word: str) -> float:
@@ -88,7 +88,7 @@ class Postings:
             if isinstance(held, dict):
                 holding = len(held)
             else:
-                holding = len({each >> FIELD_BITS for each in _listed(held)})
+                holding = len({each >> FIELD_BITS for each in _as_list(held)})
             rarity = self._rarities[word] = _rarity(len(self._rooms), holding)
         return rarity
 
@@ -129,9 +129,9 @@ _WordOccurrences: TypeAlias = int | list[int]
 class _Occurrences(dict[str, list[int] | None]):
     """Collects where each word occurs. As a dictionary it maps each piece seen twice to the list of its occurrences.
 
-    Two thirds of all pieces occur once: they are kept without a list, and become words in the end. Pieces of one word
-    share that word's list. A piece of several words, such as a run of Chinese, has a list of its own, which is added
-    to each of its words in the end. A piece without words has None.
+    Two thirds of all pieces occur once; they have no list, and become words at the end. Pieces of one word share that
+    word's list. A piece of several words, such as a run of Chinese, has a list of its own, which is added to each of
+    its words at the end. A piece without words has None.
     """
 
     def __init__(
@@ -218,7 +218,7 @@ class _Occurrences(dict[str, list[int] | None]):
         self._sizes[occurrence >> FIELD_BITS] += size * words
 
 
-def _listed(held: _WordOccurrences) -> list[int]:
+def _as_list(held: _WordOccurrences) -> list[int]:
     return [held] if isinstance(held, int) else held
 
 

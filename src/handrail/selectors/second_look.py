@@ -1,10 +1,10 @@
-"""A second look at the tools that share most with a question: what a sum over words cannot say.
+"""Ranks the tools that share most words with a question once more, by what a sum over words cannot express.
 
-A tool gains by the share of the question's words that it has, by the share of its name that the question says, and by
-words that stand side by side in both. It loses by the length of its name: `getBeachWeather` is about something more
+A tool gains by the share of the question's words that it has, by the share of its name that is in the question, and by
+words that are neighbours in both. It loses by the length of its name: `getBeachWeather` is about something more
 special than `WeatherTool`, and a question about beaches makes up for it.
 
-Rule 1: what is learnt about a tool is kept, and does not depend on the question.
+Rule 1: what is computed of a tool is cached, and does not depend on the question.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ HELD = 0.51
 HELD_RARITY = 0.72
 """What it gains beside that, each word counting as it is rare."""
 
-NAME_SAID = 0.27
-"""What a tool gains whose whole name the question says, each word counting as it is rare."""
+NAME_SHARE = 0.27
+"""What a tool gains whose whole name is in the question, each word counting as it is rare."""
 
 PAIR = 0.11
 """What it gains for two words that stand side by side in the question and in its name or description."""
@@ -43,14 +43,14 @@ class Match(Struct, frozen=True):
     """A word of a question that some tools have, by itself or by a synonym.
 
     Attributes:
-        said: The word of the question; marked with `=` where synonyms of it are matched.
+        word: The word of the question; marked with `=` where synonyms of it are matched.
         names: The words that a tool may have for it: the word itself, or its synonyms.
         worths: The positions of the tools that have one of them, with what it is worth there.
         rarity: How much it tells; see `Postings.rarity`.
         share: How much it counts: 1 for the word itself, less for a synonym.
     """
 
-    said: str
+    word: str
     names: Sequence[str]
     worths: Mapping[int, float]
     rarity: float
@@ -99,7 +99,7 @@ class SecondLook:
         names = {place: self._name(place) for place in places}
         counts = dict.fromkeys(places, 0.0)
         rarities = dict.fromkeys(places, 0.0)
-        said = dict.fromkeys(places, 0.0)
+        in_names = dict.fromkeys(places, 0.0)
         total = 0.0
         most = 0.0
         holders: dict[str, set[int]] = {}
@@ -108,19 +108,19 @@ class SecondLook:
             share = match.share
             total += share * rarity
             most += share
-            holders[match.said] = counts.keys() & match.worths.keys()
-            for place in holders[match.said]:
+            holders[match.word] = counts.keys() & match.worths.keys()
+            for place in holders[match.word]:
                 counts[place] += share
                 rarities[place] += share * rarity
                 if not names[place].words.isdisjoint(match.names):
-                    said[place] += rarity
+                    in_names[place] += rarity
         pairs = self._count_pairs(asked, holders)
         gains = {}
         for place, name in names.items():
             gain = HELD * counts[place] / most
             gain += HELD_RARITY * rarities[place] / total
-            if said[place]:
-                gain += NAME_SAID * min(said[place] / name.rarity, 1.0)
+            if in_names[place]:
+                gain += NAME_SHARE * min(in_names[place] / name.rarity, 1.0)
             gain += PAIR * min(pairs[place], MOST_PAIRS)
             gains[place] = gain - name.loss
         return gains

@@ -36,11 +36,11 @@ MOST_TOKENS = 10_000
 """What their definitions may cost each turn before `auto` chooses, however few they are: a twelfth of 128k."""
 
 CHARACTERS_PER_TOKEN = 4
-"""Of English and JSON. Chinese costs more; there the choice comes a little late, and is made all the same."""
+"""For English and JSON. Chinese has fewer characters per token, so there the choice begins a little late."""
 
 
 MOST_DISCOVERED = 60
-"""Tools that a conversation of many questions collects. More of them cost more than to begin anew."""
+"""Tools that a conversation of many questions collects. Beyond, starting over with fewer tools costs less."""
 
 SEARCH = SEARCH_TOOLS
 LOAD = "load_tools"
@@ -98,10 +98,10 @@ class Ranked:
             elif isinstance(message, AssistantMessage):
                 discovery.answer()
                 for call in message.turn.calls:
-                    discovery.call(call.name, self._brought_by(tools, call))
+                    discovery.call(call.name, self._list_brought(tools, call))
         return discovery
 
-    def _brought_by(self, tools: Toolset, call: ToolCall) -> Sequence[str]:  # noqa: ARG002  # for those that search
+    def _list_brought(self, tools: Toolset, call: ToolCall) -> Sequence[str]:  # noqa: ARG002  # for those that search
         """Return the names of the tools that a call has brought, beside the one that it calls."""
         return ()
 
@@ -109,7 +109,7 @@ class Ranked:
         # Asked again each turn rather than read from a result, which may have been folded away by then.
         if not most:
             return ()
-        # The digest of a question, for one may be a whole document, and nobody's words are kept longer than needed.
+        # A question may be a whole document, and no text of a user is stored longer than needed: its digest will do.
         key = (blake2b(query.encode("utf-8", "replace"), digest_size=16).digest(), most)
         ranked: dict[Any, Sequence[str]] = tools.compute_once((self, "ranked"), dict)
         if key not in ranked:
@@ -159,11 +159,11 @@ class Searching(Ranked):
             self.name,
             (SEARCH, *discovery.names),
             search=SEARCH,
-            deferrable=(SEARCH, *discovery.known_names),
+            deferrable=(SEARCH, *discovery.initial_names),
             deferred=discovery.found_names,
         )
 
-    def _brought_by(self, tools: Toolset, call: ToolCall) -> Sequence[str]:
+    def _list_brought(self, tools: Toolset, call: ToolCall) -> Sequence[str]:
         if call.name != SEARCH:
             return ()
         arguments = _arguments(call) or {}
@@ -311,14 +311,14 @@ def tokens(tools: Iterable[Any]) -> int:
 class Discovery:
     """The tools that a conversation has brought, in the order in which it did.
 
-    Beyond `MOST_DISCOVERED` a new question begins anew, with its own tools and those that were called.
+    Beyond `MOST_DISCOVERED`, a new question starts over with its own tools and those that were called.
     """
 
     def __init__(self, tools: Toolset) -> None:
         self._tools = tools
         self._shown: dict[str, None] = {}
         self._called: dict[str, None] = {}
-        self._known: dict[str, None] = {}
+        self._initial: dict[str, None] = {}
         self._found: dict[str, None] = {}
         self._is_answered = False
 
@@ -328,13 +328,13 @@ class Discovery:
         return tuple(self._shown)
 
     @property
-    def known_names(self) -> tuple[str, ...]:
-        """Those of the first question, and those that the model has called without a search."""
-        return tuple(self._known)
+    def initial_names(self) -> tuple[str, ...]:
+        """The tools of the first question, and those that the model called without a search."""
+        return tuple(self._initial)
 
     @property
     def found_names(self) -> tuple[str, ...]:
-        """Those that a call has brought, and that were not known before."""
+        """The tools that a call has brought, without the initial ones."""
         return tuple(self._found)
 
     def answer(self) -> None:
@@ -348,7 +348,7 @@ class Discovery:
             self._shown = dict(self._called)
         self._shown |= dict.fromkeys(new)
         if not self._is_answered:
-            self._known |= dict.fromkeys(new)
+            self._initial |= dict.fromkeys(new)
 
     def call(self, name: str, brought: Sequence[str]) -> None:
         """Take the tool that a call names, and those that the call brings."""
@@ -356,10 +356,10 @@ class Discovery:
             self._called.setdefault(name)
             self._shown.setdefault(name)
             if name not in self._found:
-                self._known.setdefault(name)
+                self._initial.setdefault(name)
         new = [each for each in brought if each in self._tools]
         self._shown |= dict.fromkeys(new)
-        self._found |= dict.fromkeys(each for each in new if each not in self._known)
+        self._found |= dict.fromkeys(each for each in new if each not in self._initial)
 
 
 def _arguments(call: ToolCall) -> Mapping[str, Any] | None:

@@ -86,7 +86,7 @@ def _pairs(run: str) -> list[str]:
     return list(map(add, run, run[1:])) or [run]
 
 
-# ASCII that is neither letter nor digit ends a word, whatever stands beside it.
+# ASCII that is neither letter nor digit ends a word, whatever is beside it.
 _ENDING = bytes(
     code if code >= 128 or chr(code).isalnum() else ord(" ") for code in range(256)
 )

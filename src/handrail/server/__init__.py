@@ -2,6 +2,6 @@
 
 The web framework is the extra `server` (`pip install -e '.[server]'`); it is imported when a server is made.
 
-Rule 1: whatever a request says, it decides nothing that `admin` would refuse the command line.
-Rule 2: what is shown is what the store, its log and the runs of this process say; `null` stands for what nobody knows.
+Rule 1: a request can decide nothing that `admin` refuses the command line.
+Rule 2: everything shown comes from the store, its log or the runs of this process; what is unknown is `null`.
 """

@@ -1,14 +1,14 @@
 """Who sends a request, and what they may do.
 
-Without tokens whoever reaches the server administers it, so it then listens on this machine only. With tokens a
-request proves itself by `Authorization: Bearer`, or by the cookie that a browser got for a token. Behind a named proxy
-that has logged people in, a header may name the person instead.
+Without tokens, everybody who reaches the server is its administrator, so it listens on this machine only. With tokens,
+a request proves itself by `Authorization: Bearer`, or by the cookie that a browser got for a token. Behind a trusted
+proxy that logs people in, a header may name the person instead.
 
 Rule 1: a revoked token opens nothing from the next request on: its file is read again when it changes, and a file with
         a fault gives nobody access.
 Rule 2: a cookie is a number that this process has made; it dies with the process, or with its token.
-Rule 3: a header names a person only if the request comes from an address that was named as a proxy. Whoever has a
-        token, too, has its role and its tenant there.
+Rule 3: a header names a person only if the request comes from the address of a trusted proxy. A person who has a token
+        too gets the role and the tenant of the token.
 """
 
 from __future__ import annotations
@@ -75,11 +75,11 @@ class Proxies(Struct, frozen=True):
         """Return the proxies of a setting.
 
         Raises:
-            ConfigError: An address is none, or one of the two is missing.
+            ConfigError: An address is malformed, or only one of the two is given.
         """
         if bool(addresses) is not bool(header):
             raise ConfigError(
-                "--proxy and --identity-header go together: whose word counts, and where it stands"
+                "--proxy and --identity-header go together: whose word counts, and in which header it is"
             )
         try:
             networks = [ip_network(each, strict=False) for each in addresses]
@@ -194,10 +194,10 @@ class Access:
         )
 
     def _of_session(self, session: str) -> Principal | None:
-        known = self._sessions.get(session)
-        if known is None:
+        entry = self._sessions.get(session)
+        if entry is None:
             return None
-        digest, until = known
+        digest, until = entry
         if until < self._now():
             self.close_session(session)
             return None

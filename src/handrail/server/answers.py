@@ -46,7 +46,7 @@ _SCHEMAS = ("schema", "parameters", "inputSchema", "input_schema")
 def redact(value: Json) -> Json:
     """Return JSON without what looks like a secret.
 
-    As the audit log has it, but for counts of tokens and for JSON Schemas, whose names speak of secrets and have none.
+    It redacts as the audit log does, except counts of tokens and JSON Schemas, which only have names like secrets.
     """
     if isinstance(value, str):
         return _REDACTOR.text(value)

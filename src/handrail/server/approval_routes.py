@@ -1,7 +1,7 @@
-"""Questions to people over HTTP, and the words on them.
+"""Approvals over HTTP: the questions, and people's decisions on them.
 
-Rule 1: a word names the digest of what was shown; where the question has another, nothing is decided.
-Rule 2: the first word counts. Whoever comes later is told who was quicker, and what they said.
+Rule 1: a decision names the digest of what was shown. If the question has another digest, nothing is decided.
+Rule 2: the first decision counts. A later one is refused with the name of who decided, and how.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def list_questions(call: ApiCall) -> Json:
 
 
 async def decide(call: ApiCall) -> Json:
-    """Record a word on a question, and have its run go on if it can here."""
+    """Record a decision on a question, and resume its run if it can be resumed here."""
     decided = await asyncio.to_thread(_decide, call)
     word = {"call": decided.call_id, "by": call.by.name}
     granted = call.body["verdict"] == "approve"
@@ -68,7 +68,7 @@ def _decide(call: ApiCall) -> ApprovalRequest:
             digest=question.digest,
         )
     if question.state != "open":
-        raise _answered(question)
+        raise _already_answered(question)
     if scope == "rule" and not call.by.may("administer"):
         raise ApiError(
             403, "role_too_small", "a standing rule needs the role 'administer'"
@@ -87,16 +87,16 @@ def _decide(call: ApiCall) -> ApprovalRequest:
     except ConfigError as error:
         now = _find(call, store)
         if now.state != "open":
-            raise _answered(now) from error
+            raise _already_answered(now) from error
         raise ApiError(422, "not_possible", str(error)) from error
 
 
-def _answered(question: ApprovalRequest) -> ApiError:
-    said = admin.describe_decision(question)
+def _already_answered(question: ApprovalRequest) -> ApiError:
+    decision = admin.describe_decision(question)
     return ApiError(
         409,
         "already_answered",
-        f"the question is {question.state} already{said}",
+        f"the question is {question.state} already{decision}",
         state=question.state,
         by=question.by or None,
         reason=question.decision_reason or None,
@@ -118,7 +118,7 @@ def questions_store(call: ApiCall) -> ApprovalStore:
     """Return the store as one that keeps questions.
 
     Raises:
-        ApiError: It keeps none.
+        ApiError: The store has no approvals.
     """
     store = call.deployment.store
     if not isinstance(store, ApprovalStore):

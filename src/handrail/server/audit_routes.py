@@ -89,7 +89,7 @@ def log_of(call: ApiCall) -> AuditStore:
     """Return the store as one with an audit log.
 
     Raises:
-        ApiError: It has none.
+        ApiError: The store has no audit log.
     """
     store = call.deployment.store
     if not isinstance(store, AuditStore):

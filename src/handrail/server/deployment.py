@@ -49,7 +49,7 @@ class RunDefaults(Struct, frozen=True):
     Attributes:
         inject: The values of injected parameters, by name.
         deps: What tools read as `Context.deps`.
-        system: What the model is told before the question.
+        system: The system message of each run.
     """
 
     inject: Mapping[str, Any] = {}
@@ -100,7 +100,7 @@ class Deployment:
         self._asked: dict[str, str] = {}
         """The questions of runs that were started here and are under way, which the store may not have yet."""
         self.recall: Callable[[str], Mapping[str, Any]] = _recall_nothing
-        """Returns options of `Runtime.resume` that only whoever began a run knows, such as tools of a caller."""
+        """Returns options of `Runtime.resume` that only the endpoint of a run has, such as the caller's tools."""
 
     def begin(self) -> None:
         """Begin to serve, on the running loop."""
@@ -201,12 +201,12 @@ class Deployment:
         return run_id, True
 
     async def _check_same(self, run_id: str, question: str) -> None:
-        """Refuse a key that another question was sent with."""
-        known = self._asked.get(run_id)
-        if known is None:
+        """Raise unless the run of an idempotency key was asked this same question."""
+        earlier = self._asked.get(run_id)
+        if earlier is None:
             record = await asyncio.to_thread(self._load_record, run_id)
-            known = question_text(record)
-        if known != question:
+            earlier = question_text(record)
+        if earlier != question:
             raise ApiError(
                 422,
                 "key_reused",
@@ -223,7 +223,7 @@ class Deployment:
         }
 
     def observers(self, scope: str = "") -> tuple[Observer, ...]:
-        """Return who observes the runs and calls of a tenant: give them to whatever you start on the runtime."""
+        """Return the observers of a tenant; pass them to each run and call that you start on the runtime."""
         return (self.hub.observer(scope),)
 
     def _begin(
@@ -258,10 +258,10 @@ class Deployment:
         task.add_done_callback(end)
 
     async def resume(self, run_id: str, principal: str = "") -> None:
-        """Have a run go on, here and from now on; returns once it does.
+        """Resume a run in this process; return once it is under way.
 
         Args:
-            principal: On whose behalf, where none of its questions says on whose it was begun.
+            principal: On whose behalf, if no question of the run names its principal.
 
         Raises:
             ApiError: There is no such run, it is under way, or it cannot go on here.
@@ -293,7 +293,7 @@ class Deployment:
             raise _as_api_error(error)
 
     def _principal_of(self, run_id: str) -> str:
-        """Return on whose behalf a run has asked; empty where it has not, or on nobody's."""
+        """Return the principal that a run's questions name; empty if it has no questions, or no principal."""
         store = self.store
         if not isinstance(store, ApprovalStore):
             return ""
@@ -343,7 +343,7 @@ class Deployment:
         return None if isinstance(first, str) else first
 
     def cancel_here(self, run_id: str, by: str) -> bool:
-        """End a run that this process carries out; return whether it does."""
+        """Cancel a run that this process carries out; return whether it does."""
         if run_id not in self._tasks:
             return False
         return self.runtime.cancel(
@@ -400,7 +400,7 @@ class Deployment:
         }
 
     async def _go_on_answered(self) -> None:
-        """Have runs go on that were carried out here and are answered; forget those that are over."""
+        """Resume the answered runs that were carried out here, and drop those that have ended."""
         if not self._waiting_for_others:
             return
         asking = await asyncio.to_thread(self._runs_that_ask)
@@ -417,7 +417,7 @@ class Deployment:
                     self._waiting_for_others.add(run_id)
 
     def _runs_that_ask(self) -> set[str]:
-        """Return the runs with an open question, and those that they are started by."""
+        """Return the runs with an open question, and those that started them."""
         asking: set[str] = set()
         for run_id, *_ in self._load_questions().values():
             while run_id and run_id not in asking:
@@ -458,7 +458,7 @@ class Deployment:
     # ------------------------------------------------------------------ going on after an answer
 
     async def go_on(self, run_id: str, principal: str = "") -> bool:
-        """Have a run go on that waited for people who have all answered now; return whether it does."""
+        """Resume a run whose questions are all answered; return whether it was resumed."""
         ready = await asyncio.to_thread(self._outermost_if_ready, run_id)
         if not ready or ready in self._tasks:
             return False
@@ -470,7 +470,7 @@ class Deployment:
         return True
 
     def _outermost_if_ready(self, run_id: str) -> str:
-        """Return the run that takes this one along, if it waits, its questions are answered and its tools are here."""
+        """Return the outermost run around this one, if it waits, has no open question and its tools are here."""
         store = self.store
         if not isinstance(store, RunStore) or not isinstance(store, ApprovalStore):
             return ""
@@ -526,7 +526,7 @@ def _recall_nothing(_: str) -> Mapping[str, Any]:
 
 
 def describe_error(error: BaseException) -> Json:
-    """Return why something could not be done, for whoever asked for it."""
+    """Return an error as a sentence for the client."""
     if isinstance(error, HandrailError):
         return str(error)
     return "the server could not do it; its log says why"
@@ -550,6 +550,6 @@ def _resolve(future: asyncio.Future[Any], value: Any = None) -> None:
 
 
 def _read_exception(task: asyncio.Task[None]) -> None:
-    """Read what a task raised, which its own log line has said already."""
+    """Retrieve a task's exception, which is logged already, so that asyncio does not report it as unread."""
     if not task.cancelled():
         task.exception()

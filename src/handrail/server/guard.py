@@ -1,10 +1,11 @@
-"""What stands before every route: whose request it is, from which page, how large, how often.
+"""Checks each request before its route: who sends it, from which page, how large it is, and how often.
 
-A page of another site can make a browser send requests here. None gets an answer: a request names this server in
-`Host`, has an `Origin` of ours or none, and one that changes something has a body of JSON, which no form can send.
+A page of another site can make a browser send requests here. The guard refuses them: a request must name this server
+in `Host` and have an `Origin` of ours or none, and one that changes something must have a JSON body, which no form can
+send.
 
-Rule 1: a request is refused before any of its body is read, or of its path is looked at.
-Rule 2: no answer can be shown in a frame, loads anything from elsewhere, or is read by another site.
+Rule 1: a request is refused before its body is read and before its path is routed.
+Rule 2: no answer can be shown in a frame, load anything from elsewhere, or be read by another site.
 """
 
 from __future__ import annotations
@@ -124,7 +125,7 @@ class Guard:
         most = MOST_BODY_BYTES
         if not path.startswith("/api/"):
             most = MOST_ENDPOINT_BODY_BYTES
-        return _bounded(receive, headers, most)
+        return _bound_body(receive, headers, most)
 
     def _check_host(self, host: str) -> None:
         name = host.lower()
@@ -221,11 +222,13 @@ def _keep_escaped_slashes(scope: Scope) -> None:
     scope["path"] = unquote(re.sub("(?i)%(?=2f|25)", "%25", text))
 
 
-def _bounded(receive: Receive, headers: Mapping[str, str], most_bytes: int) -> Receive:
-    """Return what reads a body of bounded size.
+def _bound_body(
+    receive: Receive, headers: Mapping[str, str], most_bytes: int
+) -> Receive:
+    """Return a `receive` that refuses a body of more than `most_bytes`.
 
     Raises:
-        ApiError: The request says that it is larger.
+        ApiError: The header `Content-Length` is larger already.
     """
     too_large = ApiError(
         413, "too_large", f"a body has at most {most_bytes:,} bytes here"
@@ -247,7 +250,7 @@ def _bounded(receive: Receive, headers: Mapping[str, str], most_bytes: int) -> R
 
 
 def _with_headers(send: Send) -> Send:
-    """Return what adds our headers to an answer, where it has none of that name."""
+    """Return a `send` that adds our headers to an answer, unless it has one of that name."""
 
     async def send_with_headers(message: MutableMapping[str, Any]) -> None:
         if message["type"] == "http.response.start":

@@ -5,7 +5,7 @@ to the server's loop, which writes it once as JSON, redacted, and appends it to 
 
 Rule 1: a listener that does not keep up is dropped; it comes back with the number of the last event that it has read.
 Rule 2: numbers rise over restarts: they begin at the time of the start in microseconds.
-Rule 3: what a listener has missed for good is said: its first event is then `missed`.
+Rule 3: a listener for which events are lost for good is sent `missed` as its first event.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ class Frame(Struct, frozen=True):
     data: bytes
 
     def is_for(self, run: str, tenant: str | None) -> bool:
-        """Whether somebody listens to it who listens to a run, or to all for "", of a tenant, or of any for None."""
+        """Whether it is for a listener to this run (all if empty) of this tenant (any if None)."""
         if run and run != self.run_id:
             return False
         return tenant is None or parse_scope(self.run_id) == tenant
 
 
 class EventListener:
-    """Somebody who listens; iterate over it for what is to be sent."""
+    """A listener; iterate over it for the chunks to send."""
 
     def __init__(self, hub: EventHub, run: str, tenant: str | None) -> None:
         self._hub = hub
@@ -71,7 +71,7 @@ class EventListener:
         self._is_dropped = False
 
     def offer(self, frame: Frame) -> None:
-        """Take an event, unless too many wait to be read; then none is taken any more."""
+        """Queue an event. A listener that has too many unread ones is dropped."""
         if self._is_dropped or not frame.is_for(self._run, self._tenant):
             return
         if len(self._waiting) >= MOST_WAITING:
@@ -126,8 +126,8 @@ class EventHub:
         self._pending: deque[tuple[int, float, str, Event | Mapping[str, Json]]] = (
             deque()
         )
-        self._kept: deque[Frame] = deque()
-        self._kept_bytes = 0
+        self._frames: deque[Frame] = deque()
+        self._frames_bytes = 0
         self._gone_before = self._number
         self._listeners: set[EventListener] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -175,11 +175,11 @@ class EventHub:
         """Write what is pending, and offer it to each listener. Runs on the loop."""
         while self._pending:
             frame = self._write(*self._pending.popleft())
-            self._kept.append(frame)
-            self._kept_bytes += len(frame.data)
-            while self._kept_bytes > MOST_KEPT_BYTES:
-                oldest = self._kept.popleft()
-                self._kept_bytes -= len(oldest.data)
+            self._frames.append(frame)
+            self._frames_bytes += len(frame.data)
+            while self._frames_bytes > MOST_KEPT_BYTES:
+                oldest = self._frames.popleft()
+                self._frames_bytes -= len(oldest.data)
                 self._gone_before = oldest.number
             for listener in list(self._listeners):
                 listener.offer(frame)
@@ -207,7 +207,7 @@ class EventHub:
         """Return a listener.
 
         Args:
-            after: The number of the last event that it knows; None for what happens from now on.
+            after: The number of the last event that it has read; None to begin with the next event.
             run: Of this run only.
             tenant: Of this tenant only; None for all.
         """
@@ -216,7 +216,7 @@ class EventHub:
         if after is not None:
             earlier = [
                 each
-                for each in self._kept
+                for each in self._frames
                 if each.number > after and each.is_for(run, tenant)
             ]
             gone_before = self._gone_before

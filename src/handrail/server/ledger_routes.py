@@ -1,4 +1,4 @@
-"""The ledger over HTTP: which writes were begun, how they ended, and a person's word on one that is in doubt."""
+"""The ledger over HTTP: the writes, how they ended, and a person's decision on one that is in doubt."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def ledger_of(call: ApiCall) -> LedgerStore:
     """Return the store as one whose ledger people can read.
 
     Raises:
-        ApiError: It is none.
+        ApiError: The store has no such ledger.
     """
     store = call.deployment.store
     if not isinstance(store, LedgerStore):

@@ -1,6 +1,6 @@
 """MCP servers over HTTP: what their tools say of themselves, what has changed, and a person's agreement to it.
 
-Rule 1: whoever agrees names the digest of what was shown to them: what has changed since is not agreed to.
+Rule 1: an agreement names the digest of what was shown; a tool that has changed since is not agreed to.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ _REFUSALS = {
     "404": "There is no such thing that this caller may know of.",
     "409": "Somebody was quicker, or what was shown has changed.",
     "413": "The body is too large.",
-    "415": "The body is not said to be JSON.",
+    "415": "The body is not declared as JSON.",
     "422": "It is not possible like this; the message says why.",
     "429": "Too many requests.",
     "500": "The server could not do it; its log says why.",

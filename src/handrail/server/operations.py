@@ -66,7 +66,7 @@ class ApiCall(Struct):
         """Return a parameter of the query that is a number.
 
         Raises:
-            ApiError: It is none, or too small or too large.
+            ApiError: It is no number, too small or too large.
         """
         text = self.query.get(name, "")
         if not text:

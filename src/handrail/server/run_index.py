@@ -1,9 +1,9 @@
 """The runs of a store in rows, in memory: what a list shows and a search looks through.
 
-The store is read through once, a few hundred runs at a time so that nobody who writes waits long. After that only what
-has changed is read again.
+The store is read once in full, a few hundred runs at a time so that writers do not wait long. After that only changes
+are read.
 
-Rule 1: a row is what the store said at the last look, never older than a second when it is shown.
+Rule 1: a row shows the store as of the last refresh, at most a second ago.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from handrail.server.access import Principal
 PAGE = 200
 FRESH_S = 1.0
 _OVERLAP_S = 5.0
-"""Changes so long before the newest known one are read again: transactions may be committed in another order."""
+"""How far before the newest row changes are read again: transactions may be committed out of order."""
 _MOST_WITHOUT_BROWSING = 1_000
 
 
@@ -81,7 +81,10 @@ class RunIndex:
         """Whether the store was read through; until then the newest runs are there."""
 
     def refresh(self, *, at_least: float = FRESH_S) -> Sequence[RunSummary]:
-        """Read what has changed, unless that was done this long ago; return what has, since the last time."""
+        """Read the changed runs, unless the last look is less than `at_least` seconds ago; return them.
+
+        The first look reads every run, and returns none.
+        """
         with self._reading:
             if self._now() - self._looked < at_least:
                 return ()
@@ -138,7 +141,7 @@ class RunIndex:
     def search(
         self, wanted: RunFilter, by: Principal, *, before: int | None, most: int
     ) -> tuple[list[RunSummary], int | None]:
-        """Return runs, the newest first, and what to go on with; None when these were the last.
+        """Return runs, the newest first, and the `before` of the next page; None after the last page.
 
         Args:
             before: Only runs with a smaller number.

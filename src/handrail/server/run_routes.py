@@ -155,7 +155,7 @@ def _is_carried_out(record: RunRecord) -> bool:
 def gather(
     call: ApiCall, stored: StoredRun, questions: Sequence[ApprovalRequest]
 ) -> Sources:
-    """Return what is known of a run beside its journal."""
+    """Return what the store and this process know of a run beside its journal."""
     run_id = stored.record.run_id
     store = call.deployment.store
     writes: Sequence[WriteRecord] = ()
@@ -221,7 +221,7 @@ def runs_of(call: ApiCall) -> RunStore:
     """Return the store as one that keeps runs.
 
     Raises:
-        ApiError: It keeps none.
+        ApiError: The store has no runs.
     """
     store = call.deployment.store
     if not isinstance(store, RunStore):
@@ -327,14 +327,14 @@ async def start_run(call: ApiCall) -> Json:
 
 async def resume_run(call: ApiCall) -> Json:
     """Have a run go on here."""
-    run_id = _named(call)
+    run_id = _run_id_of_path(call)
     await call.deployment.resume(run_id, call.by.name)
     return {"id": run_id}
 
 
 async def fork_run(call: ApiCall) -> Json:
     """Start a run from the first turns of another."""
-    run_id = _named(call)
+    run_id = _run_id_of_path(call)
     at = call.body.get("at", 1)
     return {"id": await call.deployment.fork(run_id, at, call.by.name)}
 
@@ -348,8 +348,8 @@ def cancel_run(call: ApiCall) -> Json:
     return {"id": record.run_id, "status": record.status}
 
 
-def _named(call: ApiCall) -> str:
-    """Return the run of the path; that it is there is checked by whoever takes it up."""
+def _run_id_of_path(call: ApiCall) -> str:
+    """Return the name of the run in the path; whether the run exists is checked by whoever uses it."""
     run_id = call.path["id"]
     if not call.by.sees(run_id):
         raise not_found(f"run {run_id!r}")

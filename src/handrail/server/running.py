@@ -1,4 +1,4 @@
-"""Runs a server until the process is told to end."""
+"""Runs a server until the process gets a signal to end."""
 
 from __future__ import annotations
 

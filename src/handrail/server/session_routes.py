@@ -1,4 +1,4 @@
-"""The cookie that a browser gets for a token, so that the token itself stands in no page and no address."""
+"""The cookie that a browser gets for a token, so that the token itself appears in no page and no address."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def _facts(tool: BaseTool) -> dict[str, Json]:
 
 
 def _stats(call: ApiCall) -> dict[str, ToolStats]:
-    """Count the newest calls that the audit log has; without one nobody knows."""
+    """Count the newest calls in the audit log; without a log, those that this process has seen."""
     store = call.deployment.store
     if not isinstance(store, AuditStore):
         seen = call.deployment.hub.moments.all()

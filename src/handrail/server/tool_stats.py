@@ -17,7 +17,7 @@ MOST_DURATIONS = 2_000
 
 
 class ToolStats(Struct):
-    """What is known of a tool's newest calls."""
+    """Counts and durations of a tool's newest calls."""
 
     durations_s: deque[float]
     calls: int = 0

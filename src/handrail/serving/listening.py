@@ -20,14 +20,14 @@ LOCAL_NAMES = ("127.0.0.1", "localhost", "[::1]")
 MOST_PORT = 65_535
 
 _LAST_WORDS_S = 5
-"""How long open streams may go on after the server was told to end."""
+"""How long open streams may go on after the signal to end."""
 
 
 def parse_address(address: str, option: str) -> tuple[str, int]:
     """Return host and port of `HOST:PORT`, `[HOST]:PORT` or `PORT`, as given to an option.
 
     Raises:
-        ConfigError: It is none of these.
+        ConfigError: The address has none of these forms.
     """
     host, _, port = address.rpartition(":")
     host = host.removeprefix("[").removesuffix("]") or "127.0.0.1"
@@ -88,11 +88,11 @@ def open_socket(host: str, port: int) -> socket.socket:
 
 
 async def serve_app(app: Any, listener: socket.socket, *, log_level: str) -> None:
-    """Serve until the process is told to end; calls under way are then cancelled."""
+    """Serve until the process gets a signal to end; calls under way are then cancelled."""
     import uvicorn  # of an extra
 
     with suppress(ValueError):  # not the main thread, where no signal arrives
-        # Told by uvicorn once every stream has ended, and the runtime can still be closed.
+        # called once every stream has ended, when uvicorn raises the signal again: the runtime can still be closed
         signal(SIGTERM, _end)
     from handrail.serving.one_piece import OnePieceProtocol
 

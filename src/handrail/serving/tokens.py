@@ -10,7 +10,7 @@
     scope = "acme"              # the tenant, see `Runtime(scope=)`
     role = "approve"            # in `handrail serve`: see, approve or administer
 
-Rule 1: no token stands in clear in a file, a log, an error or what a tool can read.
+Rule 1: no token appears in clear in a file, a log, an error or anything that a tool can read.
 Rule 2: a file with a fault gives nobody access: each fault is an error at the start.
 """
 

@@ -1,13 +1,12 @@
-"""For tests of your own: a model that says what a script tells it, also as a real server, and a clock moved by hand.
+"""For tests of your own: a model that follows a script, also as a real server, and a clock that you move by hand.
 
     model = ScriptedModel([Turn(calls=[call("get_weather", city="北京")], finish="calls"), "It is 21 °C in 北京."])
 
     with ScriptedServer(model.script) as server:           # real HTTP on 127.0.0.1, in a provider's own wire
         run = await runtime.run("How warm is it?", model=server.model)
 
-The script is followed by the conversation, not by a counter: the answer is the one whose place is the number of answers
-that the conversation already holds. So a repeated request gets the same answer, and conversations do not disturb each
-other.
+The number of answers that a conversation already holds decides which line of the script comes next; there is no
+counter. So a repeated request gets the same answer, and conversations do not disturb each other.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
-"""A run on tape: what a model said and what tools returned, in a JSON file, so that a test needs neither of them.
+"""Records a run on a tape: a JSON file of a model's answers and tools' results, so that a test needs neither of them.
 
     def test_the_desk_finds_the_order(cassette):                         # `pytest --record-cassettes` writes the tape
         with cassette.runtime([find_order, refund]) as runtime:
             run = runtime.run("Where is order 7?", model=cassette.model("openai:NAME"))
 
-While it is played, everything of handrail happens as ever (checks, policy, approvals, ledger), but for the last step: a
-tool is not started. Its value comes from the tape, found by its name and arguments, in the order in which it was
-recorded.
+While a tape is played, handrail does everything as usual (checks, policy, approvals, ledger) except the last step: no
+tool is started. Its result comes from the tape, found by name and arguments, in the order in which it was recorded.
 
 Rule 1: a call that is not on the tape ends the test with `NotOnTape`; no tool of a tape that is played ever runs.
 Rule 2: nothing goes on a tape, or is compared with one, before secrets are taken out of it.
@@ -111,7 +110,7 @@ class Tape(Struct):
         """Read a file.
 
         Raises:
-            ConfigError: It is no tape of a known version.
+            ConfigError: It is no tape, or one of an unsupported version.
         """
         try:
             document = json.loads(file.read_text(encoding="utf-8"))
@@ -187,7 +186,7 @@ class Cassette:
         file: Where it lies.
         record: Run the tools, ask the model, and write the file when this is closed; else play it.
         secrets: Values that are secret, as text or `hr.Secret`, beside what looks like one. Those of a runtime that
-            this makes are known to it.
+            this makes are added.
 
     Raises:
         ConfigError: There is nothing to play.

@@ -1,12 +1,12 @@
-"""The production checklist: what a toolset and its runtime still lack before a model is let at them.
+"""The production checklist: what a toolset and its runtime still lack before a model may use them.
 
     checklist = check(tools)                         # the defaults of a runtime
     checklist = check(runtime.tools, runtime)        # this runtime
     checklist = await run_examples(tools)            # reads are called with their examples, held to what they return
 
-Every line says pass, or what is missing and the one parameter that ends the trouble.
+Every line says pass, or what is missing and the one parameter that supplies it.
 
-Rule 1: nothing is run but the examples of reads, and those under a policy that permits reads only.
+Rule 1: only the examples of reads are run, under a policy that permits reads only.
 Rule 2: a line is about what this code can see; a tool that passes may still be wrong.
 """
 

@@ -1,13 +1,13 @@
-"""Die at the worst moment, go on in a new process, and count: what a write's promise is worth, shown on your own tool.
+"""Kills a process at the worst moment of a write, resumes its run in a new one, and counts effects: on your own tool.
 
     crash = Crash(Boundary.AFTER_EFFECT, "sqlite:////tmp/crash.db")
     survived = crash(refund, {"order_id": "A-1"}, effects=count_refunds)      # asserts what effects.md promises
 
 As a pytest fixture, `crash` runs a test once for each boundary. A process is forked, drives a run on a real store, and
-kills itself with SIGKILL between two steps; another one then resumes the run. Nothing sleeps and nothing is simulated
-but the time that a lease lasts: it is over when it begins, as if everybody had waited.
+kills itself with SIGKILL between two steps; another one then resumes the run. Nothing sleeps, and only leases are
+simulated: they expire at once, as if everybody had waited.
 
-Rule 1: whoever is killed says so first, so a boundary that was never reached fails the test instead of passing it.
+Rule 1: a process reports its boundary before it is killed, so a boundary that was never reached fails the test.
 Rule 2: this process never opens the store: a database that is open does not survive a fork.
 """
 
@@ -201,10 +201,10 @@ class Moment(Struct, frozen=True):
 
 
 class MortalStore:
-    """A store on which a process comes to its end: everything that the other one can do, and then one thing less.
+    """Does what another store does, until it kills or freezes its own process at a moment.
 
     Args:
-        reached: Called just before the end.
+        reached: Called just before that.
     """
 
     def __init__(
@@ -230,7 +230,7 @@ class MortalStore:
     def _ask_store(
         self, name: str, ask: Callable[[Any], Any], asked: Claim | Settle | JournalEntry
     ) -> Any:
-        """Ask the store, unless the end comes before; do not hear its answer if the end comes after."""
+        """Ask the store and return its answer; die before or after that, if the moment is there."""
         if isinstance(asked, Claim):
             asked = replace(asked, lease_s=_OVER_S)
         if isinstance(asked, Settle):
@@ -287,10 +287,10 @@ def start(deed: Deed, tools: Tools, *, store: str, moment: Moment, **how: Any) -
 def start_and_kill(
     deed: Deed, tools: Tools, *, store: str, moment: Moment, **how: Any
 ) -> None:
-    """Begin a deed in a process, and let it be killed.
+    """Begin a deed in a process that is killed at a moment; return once it is dead.
 
     Raises:
-        NotReached: It did not come so far.
+        NotReached: The process ended before that moment.
     """
     child = start(
         deed,

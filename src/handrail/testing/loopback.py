@@ -29,7 +29,7 @@ class ReceivedRequest(Struct, frozen=True):
     body: bytes
 
     def json(self) -> Json:
-        """Return the body as JSON; None when it is none."""
+        """Return the body as JSON; None if it is no JSON."""
         try:
             document: Json = json.loads(self.body)
         except ValueError:

@@ -43,15 +43,15 @@ class _Block(Struct, frozen=True):
 
 
 class PrefixCache:
-    """What a provider keeps of the requests that it got. Thread-safe; nothing expires.
+    """A provider's cache of the beginnings of requests. Thread-safe; nothing expires.
 
     Args:
-        least_tokens: Shorter beginnings are not kept.
+        least_tokens: Shorter beginnings are not cached.
     """
 
     def __init__(self, *, least_tokens: int = 1024) -> None:
         self._least_tokens = least_tokens
-        self._kept: set[str] = set()
+        self._prefixes: set[str] = set()
         self._texts: dict[str, list[str]] = {}
         self._lock = Lock()
 
@@ -82,13 +82,13 @@ class PrefixCache:
         read = 0
         for mark in marks:
             for place in range(mark, max(-1, mark - _MOST_LOOKED_BACK), -1):
-                if prefixes[place] in self._kept:
+                if prefixes[place] in self._prefixes:
                     read = max(read, sizes[place])
                     break
         written = 0
         for mark in marks:
             if sizes[mark] >= self._least_tokens:
-                self._kept.add(prefixes[mark])
+                self._prefixes.add(prefixes[mark])
                 written = max(written, sizes[mark] - read)
         return Usage(
             sizes[-1] if sizes else 0, cached_tokens=read, cache_written_tokens=written

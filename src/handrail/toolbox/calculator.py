@@ -328,7 +328,7 @@ class _Reader:
     def _refuse_token(self, wanted: str = "") -> ToolError:
         token = self._next
         if token.kind == "end":
-            missing = f"The expression ends where {wanted or 'an operator'} must stand."
+            missing = f"The expression ends where {wanted or 'an operator'} is needed."
             return calculation_error(missing, "Write it out to its end.")
         return self._error(f"`{token.text}`", token.at, self._advise(token, wanted))
 
@@ -341,12 +341,12 @@ class _Reader:
         if token.text == ",":
             return "Write numbers without thousands separators: 1234567.5; commas part the arguments of a function."
         if wanted:
-            return f"Here must stand {wanted}."
+            return f"Write {wanted} here."
         if token.text == ")":
             return "Take the closing bracket out, or open one before it."
         if self.place and self._ends_factor(self.tokens[self.place - 1]):
             return "Write * between two factors: 2 * (3 + 4)."
-        return "Here must stand an operator."
+        return "Write an operator here."
 
     @staticmethod
     def _ends_factor(token: _Token) -> bool:

@@ -39,7 +39,7 @@ except ImportError:  # Windows, where `name_roots` refuses
     fcntl = None  # type: ignore[assignment]  # a module or nothing
 
 BACKUPS = ".handrail-kept"
-"""The folder of a root with the backups of replaced files, for undoing. The model neither sees nor opens it."""
+"""The folder of a root that holds backups of replaced files, for undoing. The model neither sees nor opens it."""
 
 MOST_COMPARED = 5_000
 """Names of a folder that are compared with one that is not in it."""
@@ -387,7 +387,7 @@ def restore_file(folder: int, name: str, root: int, backup: str) -> None:
     except FileNotFoundError as error:
         message = f"The earlier content of `{name}` is no longer kept."
         raise NoEffect(
-            "FILE_NOT_FOUND", message, suggestion="Write it anew, or tell the user."
+            "FILE_NOT_FOUND", message, suggestion="Write it again, or tell the user."
         ) from error
 
 
@@ -395,7 +395,7 @@ def restore_file(folder: int, name: str, root: int, backup: str) -> None:
 def lock_folder(folder: int, path: str, given_up: Event) -> Iterator[None]:
     """Lock a folder against other writers of this kind, so that of two with one version one is refused.
 
-    The system takes the lock back from whoever dies. Where a file system knows none, two writers may still meet.
+    The system releases the lock when its process dies. On a file system without locks, two writers may still meet.
 
     Raises:
         NoEffect: Somebody has held it for `LOCK_S`, or the call was given up.

@@ -46,7 +46,7 @@ Execute: TypeAlias = Callable[..., Sequence[Row]]
 """Runs one statement with `?` for values; returns its rows, or one row `{"changed": n}` of what gives none."""
 
 TIMEOUT_S = 10.0
-_COMMIT_LOST = "it is not known whether a commit took place"
+_COMMIT_LOST = "the commit was not confirmed; it may have taken place"
 _SCHEMA = (Path(__file__).parent / "desk.sql").read_text(encoding="utf-8")
 
 _UserId = Annotated[Identifier, Field(description='The user, such as "U1".')]

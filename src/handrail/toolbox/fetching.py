@@ -187,7 +187,7 @@ def check_status(answer: Answer, whom: str) -> None:
 
 
 def rate_limited(answer: Answer, whom: str) -> ToolError:
-    """Return the failure that asks to wait, for as long as the far side says."""
+    """Return the failure that asks to wait, for as long as the answer's `Retry-After` says."""
     return ToolError(
         Code.RATE_LIMITED,
         f"{whom} asks to wait before the next request.",

@@ -128,7 +128,7 @@ class Matches(TypedDict):
 
 
 class Written(TypedDict):
-    """What was written. `kept` names what was there before, for undoing; empty when the file is new."""
+    """What was written. `kept` names the backup of the earlier content, for undoing; empty for a new file."""
 
     path: str
     version: str
@@ -537,7 +537,7 @@ def _refuse_changed(path: str) -> NoReturn:
     raise NoEffect(
         "VERSION_CHANGED",
         text,
-        suggestion="Read it again with `read_file`, and decide anew.",
+        suggestion="Read it again with `read_file`, and decide again.",
     )
 
 

@@ -213,7 +213,7 @@ class Kubectl(Struct, frozen=True):
     async def one(
         self, where: Where, kind: str, name: str, *words: str, newest: bool = False
     ) -> str:
-        """Ask about one object; where there is none of that name, tell which there are."""
+        """Ask about one object; if none has that name, the error lists those that exist."""
         target = name if words[0] == "logs" else f"{kind}/{name}"
         output = await self.run_command(
             where,

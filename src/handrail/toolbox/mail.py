@@ -94,7 +94,7 @@ class SendEmail(BaseTool):
         dry_run: Connect to nobody, and say so in the result.
 
     Raises:
-        ConfigError: An address is none, or a password would go over the network in the clear.
+        ConfigError: An address is malformed, or a password would go over the network in the clear.
     """
 
     name = "send_email"

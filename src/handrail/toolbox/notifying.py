@@ -3,10 +3,10 @@
     Runtime(tools, store=..., notify="mail:ops@example.com?server=smtp.example.com&sender=bot@example.com")
     Runtime(tools, store=..., notify="webhook:https://chat.example.com/hooks/approvals")
 
-Whoever is told answers where the question is stored: with `handrail approvals`, or a page that uses
-`Runtime.approvals`. A notice gives no right to answer.
+Recipients answer where the question is stored: with `handrail approvals`, or on a page that uses `Runtime.approvals`.
+A notice gives no right to answer.
 
-Rule 1: a notice that does not arrive costs nothing but itself: it is logged, and the question is stored all the same.
+Rule 1: a notice that does not arrive is logged; its question is stored all the same.
 Rule 2: a notice that is sent again has the same id: the Message-ID, or the header `webhook-id`.
 """
 
@@ -44,7 +44,7 @@ _LONGEST_SHOWN = 10_000
 
 
 def as_json(question: ApprovalRequest) -> dict[str, Json]:
-    """Return what a service is told of a question."""
+    """Return a question as JSON, as a service gets it."""
     return {
         "v": 1,
         "question": question.id,
@@ -67,7 +67,7 @@ class Mail:
     Args:
         server: A host, or a `Server`; a password is read from the environment.
         sender: The mails are from this address.
-        recipients: The addresses of those who are told.
+        recipients: The addresses that notices are sent to.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class Webhook:
         secret: What the signature is made with; by default the variable `HANDRAIL_WEBHOOK_SECRET`, unsigned without.
 
     Raises:
-        ConfigError: The address is none, or not encrypted.
+        ConfigError: The address is malformed, or not encrypted.
     """
 
     def __init__(self, url: str, *, secret: str = "") -> None:

@@ -95,7 +95,7 @@ class RunPython(BaseTool):
         outputs: A folder that gets what the code makes, each run in a new folder of its own.
         level: The level it runs at: `isolated` or stronger by default, `container`, `wasm`, `monty`; or `process`, and
             then a person is asked as with `allow_weaker`.
-        sandboxes: Where it may run, the strongest first, in place of all that there are; see `levels.known_sandboxes`.
+        sandboxes: Where it may run, the strongest first, in place of all that there are; see `levels.list_sandboxes`.
         network: The hosts that the code may reach by HTTP and HTTPS, or an `Egress`; none by default. For levels
             `isolated` and `container`.
         allow_weaker: Run in a mere process where nothing stronger is there: the code can then read your files and use
@@ -237,11 +237,11 @@ class RunPython(BaseTool):
 
     def _choose_sandbox(self) -> Sandbox:
         if self._level in PROGRAM_LEVELS:
-            return of_program_level(self.name, self._level, known=self._sandboxes)
+            return of_program_level(self.name, self._level, among=self._sandboxes)
         return choose_sandbox(
             self.name,
             self._level,
-            known=self._sandboxes,
+            among=self._sandboxes,
             allow_weaker=self._allow_weaker,
             weaker="allow_weaker=True",
         )

@@ -348,7 +348,7 @@ def _no_section(names: Sequence[str], wanted: str, title: str) -> ToolError:
     elif names:
         advice = f"Its sections are {_quote_names(names)}."
     else:
-        advice = "Its sections are none: read it without `section`."
+        advice = "It has no sections: read it without `section`."
     return ToolError(
         "SECTION_NOT_FOUND",
         f"The page `{title}` has no section `{wanted}`.",

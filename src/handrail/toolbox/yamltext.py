@@ -34,7 +34,7 @@ def loads(text: str) -> Json:
     """Read one YAML document.
 
     Raises:
-        ConfigError: It is none, holds what JSON cannot, or grows too large by its aliases; or PyYAML is missing.
+        ConfigError: It is no YAML, holds what JSON cannot, or grows too large by its aliases; or PyYAML is missing.
     """
     try:
         import yaml  # type: ignore[import-untyped, import-not-found, unused-ignore]  # optional

@@ -77,7 +77,7 @@ def read_openai(row: Mapping[str, Any]) -> Example:
         for call in message.turn.calls
     }
     named: list[Message] = [
-        ToolMessage(_named(message.result, names))
+        ToolMessage(_name_result(message.result, names))
         if isinstance(message, ToolMessage)
         else message
         for message in messages
@@ -93,7 +93,7 @@ def read_openai(row: Mapping[str, Any]) -> Example:
     )
 
 
-def _named(result: ToolResult, names: Mapping[str, str]) -> ToolResult:
+def _name_result(result: ToolResult, names: Mapping[str, str]) -> ToolResult:
     return ToolResult(
         result.call_id,
         result.name or names.get(result.call_id, ""),
@@ -294,24 +294,25 @@ def write_llamafactory(example: Example) -> Row:
 def _write_typed(message: Message) -> Row:
     match message:
         case SystemMessage(text=text):
-            return {"role": "system", "content": [_typed("text", text)]}
+            return {"role": "system", "content": [_typed_value("text", text)]}
         case UserMessage(text=text):
-            return {"role": "user", "content": [_typed("text", text)]}
+            return {"role": "user", "content": [_typed_value("text", text)]}
         case ToolMessage(result=result):
-            return {"role": "tool", "content": [_typed("text", result.text)]}
+            return {"role": "tool", "content": [_typed_value("text", result.text)]}
         case AssistantMessage(turn=turn):
             content = []
             if turn.reasoning:
-                content.append(_typed("reasoning", turn.reasoning))
+                content.append(_typed_value("reasoning", turn.reasoning))
             if turn.text or turn.refusal or not turn.calls:
-                content.append(_typed("text", turn.text or turn.refusal))
+                content.append(_typed_value("text", turn.text or turn.refusal))
             content += [
-                _typed("tool_call", dump(call_object(call))) for call in turn.calls
+                _typed_value("tool_call", dump(call_object(call)))
+                for call in turn.calls
             ]
             return {"role": "assistant", "content": content}
 
 
-def _typed(kind: str, value: str) -> Row:
+def _typed_value(kind: str, value: str) -> Row:
     return {"type": kind, "value": value}
 
 

@@ -60,7 +60,7 @@ def _split_system(messages: Sequence[Message]) -> tuple[str, list[Message]]:
     """Return the system messages before the conversation as one text, and the rest.
 
     Raises:
-        Unwritable: A system message stands later in the conversation.
+        Unwritable: There is a system message later in the conversation.
     """
     texts: list[str] = []
     rest = list(messages)

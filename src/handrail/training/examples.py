@@ -98,7 +98,7 @@ class ConversationBuilder:
         self.messages.append(AssistantMessage(turn))
 
     def call(self, name: str, arguments: str) -> None:
-        """Add a call to the answer that stands last, or to a new one."""
+        """Add a call to the last message if it is an answer, else to a new answer."""
         last = self.messages[-1] if self.messages else None
         if not isinstance(last, AssistantMessage):
             self.answer(calls=[(name, arguments)])

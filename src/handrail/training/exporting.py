@@ -349,7 +349,7 @@ class TrainingExport:
     def _find_output_tool(self, history: RunHistory) -> str:
         """Return the name of the tool that gave a run's answer its form; empty if the run asked for none.
 
-        Without the tools, those that gave a result are all that is known of them.
+        Without the tools, their names are read from the results.
         """
         if history.asked.output is None:
             return ""
@@ -493,11 +493,11 @@ def _drop_mistakes(
     Raises:
         LeftOut: A mistake was never corrected; what the model wrote later may refer to it.
     """
-    kept: list[HistoryTurn] = []
+    remaining: list[HistoryTurn] = []
     for number, turn in enumerate(turns):
         of_turn = {each.place: each for each in mistakes if each.turn == number}
         if not of_turn:
-            kept.append(turn)
+            remaining.append(turn)
             continue
         if any(each.correction is None for each in of_turn.values()):
             raise LeftOut("a refused call was never corrected")
@@ -513,12 +513,12 @@ def _drop_mistakes(
                 results.append(turn.results[place])
         if calls:
             answer: Turn = replace(turn.turn, calls=tuple(calls))
-            kept.append(replace(turn, turn=answer, results=results))
+            remaining.append(replace(turn, turn=answer, results=results))
         elif turn.question:
             # the question stays, the answer goes
             answer = replace(turn.turn, text="", refusal="", calls=())
-            kept.append(replace(turn, turn=answer, results=()))
-    return kept
+            remaining.append(replace(turn, turn=answer, results=()))
+    return remaining
 
 
 def _number_answers(messages: Sequence[Message], changed: set[int]) -> set[int]:
@@ -544,7 +544,7 @@ def _refuse(call: ToolCall, tools: Toolset, finish: Finish) -> Failure | None:
 
 
 def _has_same_types(before: Json, after: Json) -> bool:
-    """Whether only texts differ, so that a schema, which is not known here, would hardly tell them apart."""
+    """Whether only texts differ. Used where no schema can decide whether the tool would still take the call."""
     if isinstance(before, Mapping) and isinstance(after, Mapping):
         return all(map(_has_same_types, before.values(), after.values()))
     if isinstance(before, list) and isinstance(after, list):

@@ -37,7 +37,7 @@ class Mistake(Struct, frozen=True):
     """A call that the model should not have written.
 
     Attributes:
-        turn, place: Where it stands: the number of its answer in the run's history and of the call in it, from 0.
+        turn, place: The number of its answer in the run's history, and of the call in the answer, from 0.
         reason: The code of its failure, or `EDITED`.
         correction: The call that took its place; None if none did.
     """

@@ -55,21 +55,25 @@ class Redaction:
         match message:
             case SystemMessage(text=text):
                 changes: dict[str, Any] = {"text": self.redact_text(text)}
-                return _changed(message, changes)
+                return _replace_changed(message, changes)
             case UserMessage(text=text, parts=parts):
                 changes = {
                     "text": self.redact_text(text),
                     "parts": tuple(self._part(each) for each in parts),
                 }
-                return _changed(message, changes)
+                return _replace_changed(message, changes)
             case AssistantMessage(turn=turn):
-                return _changed(message, {"turn": self._turn(turn)})
+                return _replace_changed(message, {"turn": self._turn(turn)})
             case ToolMessage(result=result):
                 text = self.redact_text(result.text)
                 media = tuple(self._media(each) for each in result.media)
-                return _changed(
+                return _replace_changed(
                     message,
-                    {"result": _changed(result, {"text": text, "media": media})},
+                    {
+                        "result": _replace_changed(
+                            result, {"text": text, "media": media}
+                        )
+                    },
                 )
 
     def redact_text(self, text: str) -> str:
@@ -129,7 +133,7 @@ class Redaction:
             "refusal": self.redact_text(turn.refusal),
             "calls": tuple(self._call(each) for each in turn.calls),
         }
-        return _changed(turn, changes)
+        return _replace_changed(turn, changes)
 
     def _call(self, call: ToolCall) -> ToolCall:
         arguments = as_history(call.arguments)
@@ -158,11 +162,11 @@ class Redaction:
             "url": self.redact_text(media.url),
             "name": self.redact_text(media.name),
         }
-        return _changed(media, changes)
+        return _replace_changed(media, changes)
 
 
 def _hide_lists(text: str) -> str:
-    """Return a text without the lists and objects that stand behind the name of a secret."""
+    """Return a text without the lists and objects that follow the name of a secret."""
     parts: list[str] = []
     done = 0
     while (found := _NAME_AND_LIST.search(text, done)) is not None:
@@ -194,7 +198,7 @@ def _find_end(text: str, begin: int) -> int:
     return len(text)
 
 
-def _changed(value: T, changes: Mapping[str, Any]) -> T:
+def _replace_changed(value: T, changes: Mapping[str, Any]) -> T:
     """Return a value with the changes; the same object if they change nothing."""
     real = {
         name: new

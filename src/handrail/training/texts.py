@@ -16,7 +16,7 @@ from handrail.parsing import jsontext
 from handrail.training.examples import Example, Function, Unwritable
 
 IMAGE = "<image>"
-"""The mark that stands in a text for an image."""
+"""The mark for an image in a text."""
 
 _THINK = ("<think>\n", "\n</think>\n\n")
 
@@ -39,7 +39,7 @@ def load(text: str, what: str) -> Json:
 
 
 def load_arguments(call: ToolCall) -> dict[str, Json]:
-    """Return a call's arguments as an object; text that is no object stands under one key, see `as_history`."""
+    """Return a call's arguments as an object; text that is no object becomes one member, see `as_history`."""
     arguments: dict[str, Json] = jsontext.loads(as_history(call.arguments))
     return arguments
 
@@ -61,7 +61,7 @@ def read_call_object(value: Json) -> tuple[str, str]:
 
 
 def think(reasoning: str) -> str:
-    """Return reasoning as it stands before an answer; empty for none."""
+    """Return reasoning as it is written before an answer; empty for none."""
     return reasoning.join(_THINK) if reasoning else ""
 
 
@@ -134,7 +134,7 @@ def forbid_images(example: Example) -> None:
 class ImagePlaces:
     """Writes a mark into a text for each of its images, and collects the images.
 
-    A mark that stood in the text before is changed, since a trainer counts marks and images.
+    A mark that was in the text before is changed, since a trainer counts marks and images.
     """
 
     def __init__(self) -> None:

@@ -269,7 +269,7 @@ def answer(id: str, value: str, is_json: bool, by: str, store: str) -> None:
 @options.as_json
 @options.debug
 def withdraw(id: str, reason: str, by: str, store: str, as_json: bool) -> None:
-    """Take back an open question, or an approval that no call has used. The same call is asked about anew.
+    """Take back an open question, or an approval that no call has used. The same call is asked about again.
 
     \b
     Example:
@@ -321,7 +321,7 @@ def _outermost_run(store: RunStore, run_id: str) -> str:
 def _print_outcome(
     after: ApprovalRequest, place: str, as_json: bool, next_step: str
 ) -> None:
-    """Say what follows from a word."""
+    """Print what follows from a decision."""
     if as_json:
         print_json(_facts(after))
         return

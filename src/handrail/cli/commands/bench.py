@@ -161,7 +161,7 @@ def _run(python: str, *arguments: str) -> Any:
     except OSError as error:
         raise ConfigError(f"{python} cannot be started: {error}") from error
     if ended.returncode or not ended.stdout.strip():
-        last = (ended.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        last = (ended.stderr.strip().splitlines() or ["it printed nothing"])[-1]
         raise ConfigError(
             f"{python} cannot play {' '.join(arguments) or 'scenarios'}: {last[:300]}. "
             f"It needs handrail and the framework: {describe_install('frameworks')}"

@@ -71,7 +71,7 @@ def command(
     answer under way, and leaves at the prompt, as Ctrl-D does. Without a terminal every line of stdin is a question.
     The exit code is that of the last answer. /help, /tools and /quit are answered here; the model does not see them.
 
-    With a store the conversation is kept as one run. Go on with the last one by --continue, with any by its name.
+    With a store the conversation is stored as one run. --continue goes on with the last one, --session with any.
 
     \b
     Examples:
@@ -93,7 +93,7 @@ def command(
         name = find_session(run_store, store, latest=latest, name=session)
         if latest and system:
             raise click.UsageError(
-                "--system is what the model was told before the first question; leave it out with --continue."
+                "--system sets the instructions of a new conversation; leave it out with --continue."
             )
         runtime = setup.runtime(printer, store=run_store)
         talk = Session(runtime, id=name, model=model, system=system, budget=budget)
@@ -119,8 +119,8 @@ def command(
                 tool.name: tool.description
                 for tool in setup.tools.filter(setup.policy.sees)
             }
-            if name and (said := runner.run(talk.messages())):
-                click.echo(f"{name}: {_count_questions(said)} so far", err=True)
+            if name and (messages := runner.run(talk.messages())):
+                click.echo(f"{name}: {_count_questions(messages)} so far", err=True)
             code = _hold(answer, tools)
             if isinstance(run_store, RunStore) and runner.run(talk.messages()):
                 again = command_line(f"chat --session {talk.id}", store)

@@ -152,7 +152,7 @@ def _open_store(place: str, *, console: bool) -> AbstractContextManager[Store]:
         return open_store(place, create=True, writes=True)
     from handrail.cli import consoles  # here: it takes the extra `server`
 
-    return consoles.open_kept_store(place)
+    return consoles.open_server_store(place)
 
 
 def _approver(

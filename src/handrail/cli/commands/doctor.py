@@ -35,7 +35,7 @@ from handrail.errors import ConfigError, StoreUnavailable
 from handrail.invisible import json_text
 from handrail.ports import Sandbox, SandboxJob
 from handrail.runtime import Runtime
-from handrail.sandboxes.levels import known_sandboxes
+from handrail.sandboxes.levels import list_sandboxes
 from handrail.stores.sqlite import path_from_url
 
 _KEYS = ("OPENAI_API_KEY",)
@@ -125,7 +125,7 @@ def _check_installation() -> Iterator[CheckResult]:
 
 
 def _check_isolation() -> Iterator[CheckResult]:
-    for sandbox in known_sandboxes():
+    for sandbox in list_sandboxes():
         lacks = sandbox.lacks
         found = lacks or _try_sandbox(sandbox)
         yield CheckResult(f"sandbox {sandbox.level}", found, there=not lacks)

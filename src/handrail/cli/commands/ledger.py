@@ -263,7 +263,7 @@ def _why_not(write: WriteRecord) -> str:
 
 
 def _start_text(write: WriteRecord) -> str:
-    """Say when a write was started, or from when on whoever took it over may start it."""
+    """Return when a write started, or the time before which a new owner may not start it."""
     if write.state == "claimed" and write.begun > time.time():
         return f"not before {describe_time(write.begun)}"
     return describe_time(write.begun)

@@ -68,7 +68,7 @@ def command(
     with open_store(store, create=True, writes=True) as run_store:
         name = find_session(run_store, store, latest=latest, name=session)
         if latest and system:
-            raise click.UsageError(_SYSTEM_STANDS)
+            raise click.UsageError(_SYSTEM_IS_SET)
         with redirect_stdout(sys.stderr):  # what tools print is no result
             run = asyncio.run(
                 _run(
@@ -87,7 +87,7 @@ def command(
     return code
 
 
-_SYSTEM_STANDS = "--system is what the model was told before the first question; leave it out with --continue."
+_SYSTEM_IS_SET = "--system sets the instructions of a new conversation; leave it out with --continue."
 
 
 async def _run(

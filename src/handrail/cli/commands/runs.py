@@ -379,11 +379,11 @@ def submit(
             idempotent=bool(run_id),
             budget=budget,
         )
-    kept = qualify_name(scope, name)
+    stored_name = qualify_name(scope, name)
     if as_json:
-        print_json({"run_id": kept, "queue": queue})
+        print_json({"run_id": stored_name, "queue": queue})
     else:
-        click.echo(kept)
+        click.echo(stored_name)
 
 
 @command.command("wait")
@@ -988,7 +988,7 @@ def _read_journals(
 
 
 def _refuse_options_of_rows(mistakes: Mistakes | None, redact: bool | None) -> None:
-    """Refuse what a journal, which is printed as it was recorded, would not heed."""
+    """Refuse options of training data for a journal, which is printed as it was recorded."""
     given = {"--redact": redact is True, "--mistakes": mistakes is not None}
     for option, is_given in given.items():
         if is_given:

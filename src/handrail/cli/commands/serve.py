@@ -169,7 +169,7 @@ def command(context: click.Context, /, setup: Setup, **how: Any) -> int:
 
 
 def _refuse_options_before_commands(context: click.Context) -> None:
-    """Refuse options that would be lost: those of a command stand behind its name."""
+    """Refuse options that would be lost: the options of a command follow its name."""
     given = [
         name
         for name in context.params
@@ -202,7 +202,7 @@ def _checks_installed(command: F) -> F:
     default="handrail",
     show_default=True,
     metavar="NAME",
-    help="What clients are told; servers of one store that have different names share no run.",
+    help="The name that clients read; servers of one store with different names share no run.",
 )
 @http_options
 @click.option(
@@ -285,7 +285,7 @@ def check_http_options(
 def serve_http(
     server: protocol.ToolServer, address: str, *, guarded: bool, as_json: bool
 ) -> None:
-    """Serve by streamable HTTP until the process is told to end.
+    """Serve by streamable HTTP until the process gets a signal to end.
 
     Args:
         guarded: Whether tokens say whose calls are served; without them only this machine is.

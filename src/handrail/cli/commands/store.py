@@ -169,10 +169,10 @@ def keep(
     as_json: bool,
     **periods: float | None,
 ) -> int:
-    """Delete what ended in STORE longer ago than it is to be kept, while the store is in use.
+    """Delete what ended in STORE longer ago than its period, while the store is in use.
 
-    Without periods those of the table [retention] in handrail.toml hold. An AGE is a number and d, h, m or s. What has
-    no period is kept for ever.
+    Without periods those of the table [retention] in handrail.toml apply. An AGE is a number and d, h, m or s. Rows
+    without a period are never deleted.
 
     Whatever is under way, waits or is in doubt stays, and so does a run that another one was forked from. A deleted
     write with a key is forgotten: the same act can be performed again.
@@ -184,10 +184,10 @@ def keep(
     """
     periods_s = {f"{name}_s": age for name, age in periods.items() if age is not None}
     if periods_s or tools:
-        kept = retention.Retention(tools_s=tools, **periods_s)
+        rules = retention.Retention(tools_s=tools, **periods_s)
     else:
-        kept = retention.retention_from(settings.table("retention"))
-    if not (kept.periods() or rewrite):
+        rules = retention.retention_from(settings.table("retention"))
+    if not (rules.periods() or rewrite):
         raise click.UsageError(
             "Nothing says how long to keep what: name a period, such as --runs 30d, "
             "or write [retention] in handrail.toml."
@@ -196,18 +196,20 @@ def keep(
         raise click.UsageError("--watch takes neither --dry-run nor --rewrite.")
     with closing(open_durable(store)) as durable:
         log_key.give(durable, options.key_file())
-        if kept.audit_s is not None:
+        if rules.audit_s is not None:
             log_key.check(durable)
         if watch:
-            return _watch(durable, kept, by, as_json)
-        deleted = retention.keep(durable, kept, by=by, dry_run=dry_run, rewrite=rewrite)
+            return _watch(durable, rules, by, as_json)
+        deleted = retention.keep(
+            durable, rules, by=by, dry_run=dry_run, rewrite=rewrite
+        )
         return _print_counts(deleted.as_counts(), as_json)
 
 
 def _watch(
-    durable: DurableStore, kept: retention.Retention, by: str, as_json: bool
+    durable: DurableStore, rules: retention.Retention, by: str, as_json: bool
 ) -> int:
-    """Keep a store until somebody ends this, and print what goes."""
+    """Delete what is old again and again, until Ctrl-C; print what was deleted."""
     stop = Event()
 
     def end(*_: object) -> None:
@@ -222,7 +224,7 @@ def _watch(
         else:
             click.echo(f"deleted {describe_deleted(deleted)}")
 
-    retention.keep_regularly(durable, kept, stop, by=by, tell=tell)
+    retention.keep_regularly(durable, rules, stop, by=by, tell=tell)
     return Exit.OK
 
 

@@ -40,7 +40,7 @@ _form = click.option(
 @click.option(
     "--explain",
     is_flag=True,
-    help="Say what of each declaration reaches a provider, and what is told in words or kept here.",
+    help="Say what of each declaration is sent to a provider, in a field or in words, and what stays here.",
 )
 @click.option(
     "--dialect",

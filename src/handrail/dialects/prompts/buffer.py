@@ -38,7 +38,7 @@ class Marks:
         )
         self._first = frozenset(mark[0] for mark in self.literals)
         self._longest = max(map(len, self.literals), default=1)
-        # whether a mark is found within another, which may be the one that has begun
+        # Whether one mark occurs within another: a match may then be the middle of a longer mark that is not whole yet.
         self._nest = any(
             inner in outer[1:] for inner in self.literals for outer in self.literals
         )

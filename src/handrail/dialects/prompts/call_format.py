@@ -18,7 +18,7 @@ from handrail.dialects.prompts.buffer import Step, TextBuffer
 from handrail.errors import Json
 
 MOST_NAME_CHARS = 256
-"""No provider takes a longer name of a tool; longer text between two marks is none."""
+"""No provider takes a longer name of a tool, so longer text between two marks is no name."""
 
 
 Schemas: TypeAlias = Mapping[str, Mapping[str, Json]]

@@ -84,10 +84,10 @@ class Channels(Struct, frozen=True):
                     and _HEADER.fullmatch(rest)
                     and not self._has_prose(rest)
                 )
-                # a control token, and not what anybody writes, such as functionary's `>>>`
-                is_begun_header = rest.strip() == self.starts and rest.startswith("<")
-                # a header in which the answer ended says nothing, nor does one that only begins
-                if not (is_cut_header or is_begun_header):
+                # only a control token: people do write marks such as functionary's `>>>`
+                is_bare_start = rest.strip() == self.starts and rest.startswith("<")
+                # neither an unfinished header nor a bare start is part of the answer's text
+                if not (is_cut_header or is_bare_start):
                     sink.text(rest)
                 closed = yield from source.flow(self._follows, sink.text)
             else:
@@ -148,7 +148,7 @@ class Channels(Struct, frozen=True):
         return (yield from source.flow(follows, sink.text))
 
     def _call(self, source: TextBuffer, sink: AnswerSink, recipient: str) -> Step[None]:
-        """Read the body of a call. What is none is text, with its header."""
+        """Read the body of a call. A body that is no call becomes text, with its header."""
         name = recipient.removeprefix(self.prefix)
         yield from source.space()
         if self.inside:

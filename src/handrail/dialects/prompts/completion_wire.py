@@ -81,9 +81,9 @@ class Completions(Struct, frozen=True):
     """`/v1/completions` with the prompts of one family; a `WireDialect` without tools of its own.
 
     Attributes:
-        opened: What the prompt that is answered has opened; on the server's side only, see `answering`.
-        engine: Which server it is, `vllm`, `sglang` or `llama.cpp`, where that is known: it then gets its own field
-            for the form of an answer, and no other's.
+        opened: The block that the prompt has opened; set by `answering`, on the server's side only.
+        engine: The server: `vllm`, `sglang` or `llama.cpp`; empty if unknown. Decides in which field a request asks
+            for the form of its answer.
     """
 
     prompt: PromptDialect

@@ -1,7 +1,7 @@
 """How the models of DeepSeek lay out a conversation: R1 and V3, V3.1, and V3.2 and V4 with their own markup.
 
 V3.2 and V4 are written with thinking on, as the prompts that their own programs build. The rows follow the templates
-that the models bring along; where a row says another thing it says why.
+that come with the models; a row that deviates says why.
 """
 
 from __future__ import annotations

@@ -114,7 +114,7 @@ class PromptDialect(Struct, frozen=True, dict=True):  # it keeps what it has wor
 
     @property
     def writes_keys_as_tags(self) -> bool:
-        """Whether the name of an argument stands between brackets of its own, `<name>`."""
+        """Whether the name of an argument is written in brackets of its own, `<name>`."""
         return any(
             isinstance(each, ParameterCalls) and each.parameter.opens.endswith("<")
             for each in self.syntax.formats
@@ -463,7 +463,7 @@ class _PromptWriter:
     def _turns(self, entries: Sequence[Entry], head: PromptHead) -> Iterable[str]:
         template = self._template
         first_user, last_user = _user_places(entries)
-        ids = self._dialect._ids(_answered_calls(entries))
+        ids = self._dialect._ids(_list_calls(entries))
         in_last = head.in_last
         if last_user == len(entries) - 1:
             in_last += head.in_question
@@ -527,7 +527,7 @@ class _PromptWriter:
         return opens + body + closes
 
     def _thoughtless(self, *, recent: bool) -> str:
-        """Return what stands before an answer without reasoning."""
+        """Return the text that opens an answer without reasoning."""
         template = self._template
         if recent and template.thoughtless_now is not None:
             return template.thoughtless_now
@@ -631,7 +631,7 @@ def _user_places(entries: Sequence[Entry]) -> tuple[int, int]:
     return -1, -1
 
 
-def _answered_calls(entries: Iterable[Entry]) -> Iterator[ToolCall]:
+def _list_calls(entries: Iterable[Entry]) -> Iterator[ToolCall]:
     for entry in entries:
         if isinstance(entry, AnswerTurn):
             yield from entry.turn.calls

@@ -136,8 +136,8 @@ def _as_python(tool: Described) -> str:
         f"\n    - {name} ({_seed_type(schema)}) [{'必填' if name in required else '选填'}]: {_about(schema)}"
         for name, schema in properties.items()
     )
-    told = f"    Args:{about}\n" if properties else "\n"
-    return f'\n\nFunction:\ndef {tool.name}({takes}):\n    """\n    {tool.description.strip()}\n\n{told}\n    """'
+    arguments = f"    Args:{about}\n" if properties else "\n"
+    return f'\n\nFunction:\ndef {tool.name}({takes}):\n    """\n    {tool.description.strip()}\n\n{arguments}\n    """'
 
 
 def _seed_type(schema: Json) -> str:

@@ -3,7 +3,7 @@
 The arguments are given verbatim. What is wrong with the JSON is for `jsontext` to say, to the model.
 
 Rule 1: no member is dropped. An unknown member may be an argument in the wrong place: it is appended to the arguments.
-        They are then no JSON object, so the call is refused and the model is told.
+        They are then no JSON object, so the call is refused with a message to the model.
 Rule 2: a thought within a call (`"thought": "..."`) becomes reasoning, unless the tool has a parameter of that name.
 """
 
@@ -204,7 +204,7 @@ class _Object:
         self._sink = sink
         self._name = ""
         self._id = ""
-        self._has_begun = False
+        self._has_started = False
         self._held: list[str] | None = None  # arguments that came before the name
         self._beside: list[_Member] = []  # members beside the arguments
         self._unread: list[str] = []  # what has come of a member that is not whole
@@ -216,12 +216,12 @@ class _Object:
         if (yield from self._members()):
             if not self._is_call():
                 return False
-            if not self._has_begun:
+            if not self._has_started:
                 self._begin()
                 sink.more("".join(self._held or ("{}",)))
             self._end()
-        elif self._has_begun:
-            # The object is no JSON. What is left of it goes to the arguments: nothing is lost, and `jsontext` judges.
+        elif self._has_started:
+            # The object is not JSON. Its rest is passed on as arguments: nothing is lost, and `jsontext` refuses it.
             passed = source.unmark()
             rest, mark = yield from source.upto(marks(*self._format.ends))
             source.back(mark)
@@ -248,7 +248,7 @@ class _Object:
         return bool(self._name)
 
     def _has_arguments(self) -> bool:
-        return self._has_begun or self._held is not None
+        return self._has_started or self._held is not None
 
     def _members(self) -> Step[bool]:
         """Read up to the brace that closes the object. Return whether it was there."""
@@ -287,7 +287,7 @@ class _Object:
         if key == "function" and first == "{":
             self._source.at += 1
             return (yield from self._members())
-        if not (self._has_begun or self._may_precede_arguments(key)):
+        if not (self._has_started or self._may_precede_arguments(key)):
             return False
         value = yield from self._value()
         if not self._take_value(key, value):
@@ -317,11 +317,11 @@ class _Object:
             self._take_id(str(value))
         elif key != "type" or not (isinstance(value, str) and value in _TYPES):
             # In an exact format, JSON with other members is an answer and no call.
-            if call_format.exact and not self._has_begun:
+            if call_format.exact and not self._has_started:
                 return False
             self._beside.append(_Member(key, value, "".join(self._unread)))
             self._unread = []
-            if self._has_begun:
+            if self._has_started:
                 # This member is taken: if the rest is no JSON, only the rest is read again.
                 self._source.mark()
         return True
@@ -332,7 +332,7 @@ class _Object:
         return is_id and self._id in ("", str(value))
 
     def _take_id(self, id: str) -> None:
-        if self._has_begun and id != self._id:
+        if self._has_started and id != self._id:
             self._sink.identify(id)
         self._id = id
 
@@ -348,7 +348,7 @@ class _Object:
         return (yield from self._source.json_value(self._held.append))
 
     def _begin(self) -> None:
-        self._has_begun = True
+        self._has_started = True
         self._source.unmark()
         self._sink.begin(self._name, self._id)
 

@@ -1,6 +1,6 @@
 """How further families lay out a conversation: one row a family, beside its syntax in `syntaxes`.
 
-The rows follow the templates that the models bring along. Where a row says another thing it says why.
+The rows follow the templates that come with the models. A row that deviates says why.
 """
 
 from __future__ import annotations
@@ -397,7 +397,7 @@ def _granite(opening: Opening) -> PromptHead:
 
 
 def granite_turn(role: str) -> tuple[str, str]:
-    """Return what stands around a turn of Granite."""
+    """Return the marks around a turn of Granite."""
     return f"<|start_of_role|>{role}<|end_of_role|>", "<|end_of_text|>\n"
 
 

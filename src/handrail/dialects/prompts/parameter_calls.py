@@ -209,7 +209,7 @@ class ParameterCalls(Struct, frozen=True):
     ) -> Step[tuple[str, str]]:
         """Read a value. Return it with the mark that follows its own; an end without that is a part of the value."""
         if self.nested:
-            return (yield from self._nested_value(source, key, after))
+            return (yield from self._read_nested_value(source, key, after))
         text = yield from self._flat_value(source, after)
         if text is None:
             return "", ""
@@ -254,7 +254,7 @@ class ParameterCalls(Struct, frozen=True):
                     return None
             pieces += (mark, space)
 
-    def _nested_value(
+    def _read_nested_value(
         self, source: TextBuffer, key: str, after: Marks
     ) -> Step[tuple[str, str]]:
         """Read a value up to the mark that closes it; elements of its own name may stand in it."""
@@ -391,7 +391,7 @@ class _InnerCalls:
         # how many parameters are open: in the value itself, and in each call within it
         self._depths = [0]
         # an opening mark whose name is not read yet
-        self._begun = ""
+        self._unnamed = ""
         self.marks = marks(
             self._call.opens,
             self._call.closes,
@@ -403,7 +403,7 @@ class _InnerCalls:
         """Take the text up to the next mark, and the mark. Return whether it belongs to something within the value."""
         self._open(text, mark)
         if mark in (self._call.opens, self._parameter.opens):
-            self._begun = mark
+            self._unnamed = mark
         elif mark == self._call.closes:
             if len(self._depths) == 1:
                 return False
@@ -416,14 +416,14 @@ class _InnerCalls:
 
     def _open(self, text: str, mark: str) -> None:
         """Open the call or parameter of the last mark if a name follows it; otherwise the mark is only text."""
-        begun = self._begun
-        self._begun = ""
-        if begun == self._call.opens:
+        opening = self._unnamed
+        self._unnamed = ""
+        if opening == self._call.opens:
             named = self._call.named
             name = (text.partition(named)[0] if named else text).strip()
             if is_name(name) and mark in (self._parameter.opens, self._call.closes):
                 self._depths.append(0)
-        elif begun:
+        elif opening:
             name, named, _ = text.partition(self._parameter.named)
             if named and 0 < len(name) <= MOST_NAME_CHARS:
                 self._depths[-1] += 1

@@ -447,7 +447,7 @@ class TextReader:
         self._deltas.append(ReasoningDelta(visible))
 
     def end_reasoning(self, mark: str) -> None:
-        """End reasoning; see `AnswerSink`. One that stays in the text has both of its marks there, or none."""
+        """End reasoning; see `AnswerSink`. Reasoning that stays in the text keeps both of its marks, or neither."""
         self._thinking = False
         if self._separate:
             self._space = []
@@ -455,9 +455,9 @@ class TextReader:
             return
         opens, *pieces = self._tagged
         self._tagged = []
-        said = "".join(pieces)
-        if said.strip(_SPACE):
-            self.text(f"{opens}{said}{mark}" if mark else said)
+        thought = "".join(pieces)
+        if thought.strip(_SPACE):
+            self.text(f"{opens}{thought}{mark}" if mark else thought)
 
     def think(self, text: str) -> None:
         """Add a thought that was written within a call; see `AnswerSink`."""

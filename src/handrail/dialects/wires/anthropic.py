@@ -9,7 +9,7 @@ Rule 3: results of calls come first in the one message after the calls; the API 
 Rule 4: no blank text goes out: the API sends such blocks and refuses them.
 Rule 5: code execution keeps its container: the next request names the newest container that has not expired. Without
         it the API refuses the results of calls that a program made.
-Rule 6: only a stated end is an end: an unknown `stop_reason`, or a stream without `message_stop`, is `error`.
+Rule 6: an unknown `stop_reason` is `error`, and so is a stream without `message_stop`.
 """
 
 from __future__ import annotations
@@ -219,14 +219,14 @@ class Anthropic(BaseWire):
         check_choice(options.tool_choice, tools, options.provider_tools, by_name=True)
         if not (tools or options.provider_tools):
             return {}
-        sent = self._sent_definitions(tools, options, mark, loaded=loaded)
+        sent = self._define_tools(tools, options, mark, loaded=loaded)
         runner = find_runner(options.provider_tools, self.runs_programs)
         if runner:
             sent = _without_strict(name_callers(sent, tools, names, program=runner))
         definitions: list[Mapping[str, Json]] = [*sent, *options.provider_tools]
         return {"tools": definitions, "tool_choice": _tool_choice(options, names)}
 
-    def _sent_definitions(
+    def _define_tools(
         self,
         tools: Collection[ToolLike],
         options: Options,
@@ -575,7 +575,7 @@ def _tool_choice(options: Options, names: NameMap) -> Json:
 
 
 def _output_config(output: Output, body: Mapping[str, Json]) -> dict[str, Json]:
-    """Return the answer's form, beside what else the body says in the same field, such as the effort."""
+    """Return the answer's form, merged with the other members of the same field, such as the effort."""
     own = body.get("output_config") or {}
     if not isinstance(own, Mapping):
         raise ConfigError(
@@ -599,7 +599,7 @@ def _mark_and_defer(
     mark: dict[str, Json] | None,
     loaded: frozenset[str],
 ) -> list[dict[str, Json]]:
-    """Return definitions with what is loaded at the end: it stands nowhere but in the result that names it."""
+    """Return the definitions, loaded tools last and deferred: the model reads those in the result that names them."""
     shown: list[dict[str, Json]] = []
     deferred: list[dict[str, Json]] = []
     for tool, definition in zip(tools, defined, strict=True):

@@ -1,6 +1,6 @@
 """The blocks of Claude's answers: parsed, sent back, and streamed.
 
-Rule 1: a block of any type, even an unfamiliar one, goes back as it came, but for what no request could carry.
+Rule 1: a block of any type, even an unfamiliar one, goes back unchanged, except for what no request could carry.
 Rule 2: the text of a call's arguments is what the provider streamed, or our spelling of the object that came whole.
 """
 
@@ -281,7 +281,7 @@ def as_blocks(content: Json) -> list[Block]:
 
 
 def is_own_form(result: ToolResult) -> bool:
-    """Whether a result is nothing but blocks, one of which only Anthropic knows: sources to cite, tools found."""
+    """Whether a result consists of blocks only, one of them Anthropic's own: sources to cite, tools found."""
     if result.text or not isinstance(result.value, list):
         return False
     kinds = [

@@ -1,7 +1,7 @@
 """What all wires have in common, whatever their form.
 
 Rule 1: a set of tools is described once. Sent again, it is the same list, so that its bytes can be reused.
-Rule 2: a demand that no model could meet never leaves: it is a mistake in setting up.
+Rule 2: a demand that no model could meet is never sent: it is a mistake in setting up.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from handrail.messages import Message, Options, Way
 
 @dataclass(frozen=True, slots=True)
 class BaseWire(ABC):
-    """A `WireDialect` but for its form.
+    """The part of a `WireDialect` that is the same for every form.
 
     Attributes:
         output_by: How an answer of a given form is asked for; see `structured_output`.
-        server: Whose server is asked; some fields go only to servers that are known to take them.
+        server: Whose server is asked; some fields are sent only where support is certain.
         history: The field of a request that holds the conversation; see `request_bytes`.
-        runs_programs: How the type of the provider's tool begins that runs programs; empty where there is none.
+        runs_programs: The beginning of the type of the provider's tool that runs programs; empty without one.
     """
 
     name: str

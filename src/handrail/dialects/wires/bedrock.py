@@ -6,7 +6,7 @@ own, which are read whole (`decode`); gateways stream the same events as server-
 Rule 1: blocks of a Bedrock model go back as they came: reasoning is signed or redacted, and its maker checks it.
 Rule 2: an answer of another provider's model goes back as text and calls; its reasoning has no signature and stays out.
 Rule 3: roles alternate, results of calls come first in the message after the calls, and no blank text goes out.
-Rule 4: only a stated end is an end: an unknown `stopReason`, or a stream without one, is `error`.
+Rule 4: an unknown `stopReason` is `error`, and so is a stream without one.
 """
 
 from __future__ import annotations
@@ -191,9 +191,9 @@ class Bedrock(BaseWire):
     def _cache_point(
         self, messages: Sequence[Message], options: Options
     ) -> Block | None:
-        """Return what marks the end of a part that is to be kept; None for a request without.
+        """Return the block that ends a cached part; None if the request is not to be cached.
 
-        A model without a cache refuses it, so `auto` sends it to models that are known to have one.
+        A model without a cache refuses the block, so `auto` sends it only to models in `_CACHING`.
         """
         takes_it = _CACHING.search(options.model) is not None
         if not prompt_caching.is_wanted(options, takes_it):

@@ -265,8 +265,8 @@ def _whole_message(
 ) -> Mapping[str, Json]:
     """Return the message of the first choice, with the calls that it ends in.
 
-    Some gateways give a model's text and its calls as two choices, both of which end in calls. Calls of a choice that
-    was cut, refused or broken off are none of this one's.
+    Some gateways give a model's text and its calls as two choices, both of which end in calls. The calls of a choice
+    that was cut, refused or broken off are not taken.
     """
     message = json_bodies.mapping(choice.get("message"), "`choices[0].message`")
     has_calls = message.get("tool_calls") or message.get("function_call")

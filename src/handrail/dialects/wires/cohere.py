@@ -5,7 +5,7 @@ a plan before calls, content in blocks, citations, one event for each piece of a
 
 Rule 1: an answer goes back as it came: its blocks, its plan, its citations.
 Rule 2: `null` for the arguments of a call means that it has none.
-Rule 3: only a stated end is an end: an unknown `finish_reason`, or a stream without one, is `error`.
+Rule 3: an unknown `finish_reason` is `error`, and so is a stream without one.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 An answer is a list of steps: thoughts, output, calls, and what Gemini ran itself. A stream starts each step, adds to it
 by its index and stops it; steps may come interleaved, and arguments come as text.
 
-Rule 1: steps are kept as they came, in their order, so that signatures go back byte for byte.
-Rule 2: only a stated end is an end: an unknown status, or a stream without its last event, is `error`.
+Rule 1: steps go back unchanged and in their order, so that signatures are right byte for byte.
+Rule 2: an unknown status is `error`, and so is a stream without its last event.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ _STEP_OF_DELTA: Mapping[Json, str] = {
     "thought_signature": THOUGHT,
     "thought_summary": THOUGHT,
 }
-"""The kind of step that is begun for a delta whose step was not started."""
+"""The kind of step to start for a delta whose step has no start event."""
 
 _CONTENTS = frozenset(("image", "audio", "video", "document"))
 
@@ -330,7 +330,7 @@ class _Step:
 
     @property
     def error(self) -> Json:
-        """What went wrong in the step, as the provider said it."""
+        """The step's error, verbatim from the provider."""
         return self._fields.get("error")
 
     def check_content(self) -> None:
@@ -360,11 +360,11 @@ class _Step:
         contents = self._contents(field)
         if not contents or contents[-1].get("type") != "text":
             contents.append({"type": "text"})
-        begun = contents[-1].get("text") or ""
-        if not isinstance(begun, _Pieces):
-            begun = _Pieces([json_bodies.string(begun, "a text of a step")])
-            contents[-1]["text"] = begun
-        begun.append(text)
+        pieces = contents[-1].get("text") or ""
+        if not isinstance(pieces, _Pieces):
+            pieces = _Pieces([json_bodies.string(pieces, "a text of a step")])
+            contents[-1]["text"] = pieces
+        pieces.append(text)
         return bool(text)
 
     def add_content(self, field: str, fields: Mapping[str, Json]) -> None:
@@ -407,7 +407,7 @@ class _Step:
         raw = dict(self._fields)
         for field in ("content", "summary"):
             if field in raw:
-                raw[field] = [_joined(each) for each in raw[field]]
+                raw[field] = [_join_text(each) for each in raw[field]]
         if self.kind == CALL:
             raw["arguments"] = _object(self.arguments)
         return raw
@@ -417,7 +417,7 @@ class _Pieces(list[str]):
     """A text that arrives in pieces."""
 
 
-def _joined(content: Mapping[str, Json]) -> dict[str, Json]:
+def _join_text(content: Mapping[str, Json]) -> dict[str, Json]:
     text = content.get("text")
     if isinstance(text, _Pieces):
         return {**content, "text": "".join(text)}

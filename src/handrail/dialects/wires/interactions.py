@@ -154,10 +154,10 @@ class Interactions(BaseWire):
             **{field: value for field, value in fields.items() if value},
             "input": steps,
             **options.extra,
-            **self._merged_config(fields[_CONFIG], options),
+            **self._merge_config(fields[_CONFIG], options),
         }
 
-    def _merged_config(
+    def _merge_config(
         self, config: Mapping[str, Json], options: Options
     ) -> dict[str, Json]:
         if config and _CONFIG in options.extra:
@@ -233,7 +233,7 @@ class Interactions(BaseWire):
         Bare steps do not say how the model ended; they count as finished, with calls if there are any.
 
         Raises:
-            ConfigError: It is none of them: read anyway, its calls would be passed over in silence.
+            ConfigError: It is none of these. Read all the same, it would lose its calls without an error.
             ModelError: As `decode`.
         """
         if isinstance(message, json_bodies.OBJECT) and (
@@ -383,13 +383,15 @@ def _tool_choice(options: Options, names: NameMap, allowed: Sequence[str]) -> Js
     choice = options.tool_choice
     if allowed:
         mode = "any" if choice == "required" else "validated"
-        return _allowed_tools(mode, allowed, names)
+        return _encode_allowed_tools(mode, allowed, names)
     if choice == "auto":
         return "validated" if options.strict else None
-    return _MODES.get(choice) or _allowed_tools("any", [choice], names)
+    return _MODES.get(choice) or _encode_allowed_tools("any", [choice], names)
 
 
-def _allowed_tools(mode: str, tools: Sequence[str], names: NameMap) -> dict[str, Json]:
+def _encode_allowed_tools(
+    mode: str, tools: Sequence[str], names: NameMap
+) -> dict[str, Json]:
     return {"allowed_tools": {"mode": mode, "tools": [*map(names.to_wire, tools)]}}
 
 

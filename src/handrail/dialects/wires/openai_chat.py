@@ -5,7 +5,7 @@ ids, reasoning under three names) and strict where something would be invented. 
 
 Rule 1: arguments reach `ToolCall` as the provider sent them, whether or not they are JSON.
 Rule 2: arguments go back as a JSON object always: strict servers refuse a whole history for one malformed string.
-Rule 3: only a stated end is an end. A missing or unknown `finish_reason` is `error`, also after complete calls.
+Rule 3: a missing or unknown `finish_reason` is `error`, also after complete calls.
 Rule 4: of the provider's message only `GOES_BACK` goes back; other servers refuse the fields that they invented.
 """
 

@@ -1,15 +1,15 @@
 """OpenAI Responses, and the servers that copy it: both ways, whole and streamed.
 
-A conversation is a flat list of items here, and the provider would keep it if it were let. We let it not: every request
-carries the whole conversation, so that a run can be resumed, forked or audited from our own record. What the model
-thought comes along encrypted, and goes back as it came. `Options.extra` may say otherwise (`store`, `include`,
+A conversation is a flat list of items here. The provider can store it; handrail asks it not to (`store: false`). Every
+request carries the whole conversation, so that a run can be resumed, forked or audited from our own record. Reasoning
+arrives encrypted and goes back unchanged. `Options.extra` may say otherwise (`store`, `include`,
 `previous_response_id`).
 
 Rule 1: the items of an answer go back as they came and in their order. Of a call the name and the arguments are written
         again, because a history is always valid JSON.
 Rule 2: nothing goes back that only the provider's store could look up: no reasoning that is neither encrypted nor plain
         text, no id where the API does not demand one. A message without an id is text.
-Rule 3: only a stated end is an end: a stream without its last event, or a status nobody knows, is `error`.
+Rule 3: an unknown status is `error`, and so is a stream without its last event.
 """
 
 from __future__ import annotations
@@ -211,7 +211,7 @@ class OpenAIResponses(BaseWire):
         tool_fields = self._tool_fields(tools, names, options, found=found)
         key = prompt_caching.key_fields(
             tools,
-            self._sent_definitions(tools, options, found),
+            self._define_tools(tools, options, found),
             instructions or "",
             options,
             server=self.server,
@@ -230,7 +230,7 @@ class OpenAIResponses(BaseWire):
         if not (tools or options.provider_tools):
             return {}
         defined = self._name_callers(
-            self._sent_definitions(tools, options, found), tools, options
+            self._define_tools(tools, options, found), tools, options
         )
         if options.provider_tools:
             # The engineer may describe a tool of ours in the provider's own terms, such as one that takes free text.
@@ -324,7 +324,7 @@ class OpenAIResponses(BaseWire):
                 each["output_schema"] = outcome
         return named
 
-    def _sent_definitions(
+    def _define_tools(
         self,
         tools: Collection[ToolLike],
         options: Options,
@@ -654,7 +654,7 @@ def _tool_choice(choice: str, names: NameMap) -> Json:
 
 
 def _with_form(options: Options) -> dict[str, Json]:
-    """Return the provider's own fields, with the form of the answer beside what they say of its text."""
+    """Return the provider's own fields, with the form of the answer added to the field `text`."""
     fields = dict(options.extra)
     if options.effort is not None:
         effort = {"effort": options.effort}
@@ -684,7 +684,7 @@ def _items(
     free_text: set[str] = set()  # calls that are answered in another kind of item
     searches: set[str] = set()
     questions: dict[str, dict[str, Json]] = {}
-    callers: dict[str, Json] = {}  # the program that made a call is told its result
+    callers: dict[str, Json] = {}  # of each call, the program that gets the result
     for message in messages:
         match message:
             case SystemMessage(text):
@@ -742,7 +742,7 @@ def _encode_assistant(
     calls = deque(turn.calls)
     items: list[dict[str, Json]] = []
     for item in output:
-        if calls and calls[0].id == _asked_id(item):
+        if calls and calls[0].id == _find_request_id(item):
             calls.popleft()
             items.append(item)
         elif item["type"] in CALLS:
@@ -756,7 +756,7 @@ def _encode_assistant(
     return [_without_id(item) for item in items]
 
 
-def _asked_id(item: Mapping[str, Json]) -> Json:
+def _find_request_id(item: Mapping[str, Json]) -> Json:
     """Return the id of what the provider asks us in an item of its own; empty for any other item."""
     if is_client_search(item):
         return item.get("call_id")
@@ -766,7 +766,7 @@ def _asked_id(item: Mapping[str, Json]) -> Json:
 
 
 def _encode_sent_item(item: dict[str, Json], is_stored: bool) -> list[dict[str, Json]]:
-    """Return an item of an answer, no call, as it goes back: as it came, as text, or not at all."""
+    """Return the items that go back for one that is no call: the item itself, its text, or none."""
     if item["type"] == "message" and not (is_stored and item.get("id")):
         return _plain_message(item)
     if item["type"] == "reasoning" and not (is_stored or _is_readable(item)):

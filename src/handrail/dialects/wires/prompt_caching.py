@@ -1,11 +1,11 @@
-"""What a request says so that the provider reads from its cache what it has read before.
+"""Prompt caching: asks a provider to reuse the beginning of a request that it has read before.
 
-Providers keep what a request began with, and charge a tenth for reading it again. What must be said for that differs:
-a mark at the end of each part that is to be kept, one field for the whole request, or a key that sends requests with
-the same beginning to the same machine.
+Reading it from the cache costs about a tenth. How a request asks for that differs by provider: a mark at the end of
+each part to cache, one field for the whole request, or a key that routes requests with the same beginning to the same
+machine.
 
-Rule 1: `auto` reaches only servers that are known to take it; who names a time asks for it anywhere.
-Rule 2: whoever sets marks of their own gets none of ours: a request may hold four.
+Rule 1: `auto` asks only servers whose support is certain; a cache time in the options asks any server.
+Rule 2: a request with marks of the caller's own gets none of ours: it may hold four.
 Rule 3: a mark or a key changes nothing of what the model reads.
 """
 
@@ -21,13 +21,13 @@ from handrail.errors import Json
 from handrail.messages import Message, Options, UserMessage
 
 Server: TypeAlias = Literal["", "own", "copy"]
-"""Whose server is asked: that of the API's maker, one that copies the API, or nobody knows."""
+"""Whose server is asked: the API's maker's own, another's copy of the API, or unknown (empty)."""
 
 _KEY_CHARS = 32
 
 
 def is_wanted(options: Options, takes_it: bool) -> bool:
-    """Whether a request is to be cached by a server that is known to take what that needs, or is not."""
+    """Whether a request asks for caching; `takes_it` says that the server certainly supports it."""
     return options.cache is not None and (takes_it or options.cache != "auto")
 
 
@@ -65,7 +65,7 @@ def has_own_marks(
 
 
 def _json(value: Any) -> bytes:
-    """Return a value as JSON; nothing of what has no JSON form, which whoever writes the request will say."""
+    """Return a value as JSON; empty if it has no JSON form, which is reported when the request is written."""
     try:
         text = json.dumps(value, ensure_ascii=False, default=dict)
     except (TypeError, ValueError, RecursionError):

@@ -35,7 +35,7 @@ _DECIDED_BY_ANSWERS = frozenset({"container"})
 
 
 _MARK = "cache_control"
-"""The field by which a whole request is kept by its provider; a caller's own marks in a message take its place."""
+"""The field that has a whole request cached; a caller's own marks in a message replace it."""
 
 
 class _EncodedRequest(Struct, frozen=True):

@@ -42,7 +42,7 @@ CALLS: Mapping[str, str] = {
 """Items that are calls for us, and the field that holds what the model wrote: JSON, or free text."""
 
 CLIENT_SEARCH = "client_tool_search_call"
-"""A search for tools that is ours to answer. The provider calls it as it calls its own, but for `execution`."""
+"""A search for tools that we answer. Only `execution` distinguishes it from the provider's own search."""
 
 CLIENT_APPROVAL = "client_mcp_approval"
 """A question about a call on an MCP server that is ours to answer. The provider has no other word for one."""
@@ -159,7 +159,7 @@ class OutputItem:
         return arguments
 
     def raw(self) -> dict[str, Json]:
-        """Return the item as the provider sent it; of one that broke off, as far as it came."""
+        """Return the item as the provider sent it, or as much of it as arrived."""
         if self.is_whole or self.type not in _SAID_BY_MODEL:
             return self.fields
         if self.type == CLIENT_APPROVAL:

@@ -35,7 +35,7 @@ class EventSplitter:
         self._line: list[str] = []  # pieces of the line that has not ended yet
         self._data: list[str] = []
         self._type = ""
-        self._begun = False  # past the place of a byte order mark
+        self._has_started = False  # a byte order mark can only come first
         # a CR ended the last piece: an LF that follows belongs to it
         self._after_cr = False
         self._any = False
@@ -48,8 +48,8 @@ class EventSplitter:
             text = self._decoder.decode(chunk)
         if not text:
             return []
-        if not self._begun:
-            self._begun = True
+        if not self._has_started:
+            self._has_started = True
             text = text.removeprefix("\ufeff")
         if self._after_cr:
             text = text.removeprefix("\n")

@@ -5,9 +5,9 @@
 The forms: `mcpServers` (Claude Desktop, Claude Code, Cursor, Windsurf), `servers` (VS Code's mcp.json) and
 `mcp.servers` (VS Code's settings.json), as JSON with or without comments.
 
-Rule 1: the file as it was is kept beside it, byte for byte, before anything is changed.
-Rule 2: a file that was changed after the import is not put back: it may hold what somebody has added.
-Rule 3: of two imports of a file at once one is refused, so that the copy is of the file as it was.
+Rule 1: the file is copied byte for byte before anything in it is changed; the copy lies beside it.
+Rule 2: a file that was changed after the import is not restored: somebody may have added to it.
+Rule 3: of two imports of a file at once, one is refused, so that the copy is always of the original.
 Rule 4: what the gateway could not start as the client would stays where it is, and is named.
 """
 
@@ -76,16 +76,16 @@ def read_client_config(text: str, command: Sequence[str], name: str) -> Imported
         name: Of the file, for messages.
 
     Raises:
-        ConfigError: The file is not JSON, or has no servers in any known place.
+        ConfigError: The file is not JSON, or has servers under none of `PLACES`.
     """
     document = _parse_json(text, name)
     place = next((each for each in PLACES if _at(document, each)), None)
     if place is None:
-        known = ", ".join(".".join(each) for each in PLACES)
-        raise ConfigError(f"{name} has no MCP servers under any of {known}")
+        places = ", ".join(".".join(each) for each in PLACES)
+        raise ConfigError(f"{name} has no MCP servers under any of {places}")
     servers: dict[str, Entry] = {}
     left: dict[str, str] = {}
-    kept: dict[str, Any] = {}
+    remaining: dict[str, Any] = {}
     for server, entry in _at(document, place).items():
         here = _make_name(server)
         why = "it is the gateway" if server == GATEWAY else _why_left(here, entry)
@@ -93,14 +93,14 @@ def read_client_config(text: str, command: Sequence[str], name: str) -> Imported
             why = f"another server is called {here!r} here"
         if why:
             left[server] = why
-            kept[server] = entry
+            remaining[server] = entry
         else:
             servers[here] = _translate(entry)
     if not servers:
         reasons = "; ".join(f"{server!r}: {why}" for server, why in left.items())
         raise ConfigError(f"{name} has no server that can be moved: {reasons}")
-    kept[GATEWAY] = {"command": command[0], "args": list(command[1:])}
-    _put(document, place, kept)
+    remaining[GATEWAY] = {"command": command[0], "args": list(command[1:])}
+    _put(document, place, remaining)
     return Imported(servers, left, _write_json(document))
 
 
@@ -304,7 +304,7 @@ def _parse_json(text: str, name: str) -> dict[str, Any]:
     """Return a JSON object; comments and commas before a closing bracket are allowed, as editors allow them.
 
     Raises:
-        ConfigError: It is none.
+        ConfigError: The text is no JSON, or no object.
     """
     plain = text
     for pattern in (_COMMENT, _TRAILING_COMMA):

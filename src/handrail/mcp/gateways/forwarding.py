@@ -1,8 +1,8 @@
-"""What a gateway passes on beside tools: resources, prompts and completions of the servers behind it.
+"""Forwards what is no tool to the servers behind a gateway: requests for resources, prompts and completions.
 
-A resource keeps its address: the server that listed it, or whose template fits, is asked for it, and no other. Of two
-servers that list one address the first in the configuration has it, and the collision is said. Prompts are renamed as
-tools are.
+A resource keeps its address. Only the server that listed it, or whose template matches, is asked for it. If two servers
+list one address, the first in the configuration serves it, and the collision is logged. Prompts are renamed as tools
+are.
 """
 
 from __future__ import annotations
@@ -138,9 +138,8 @@ class Forwarding:
     ) -> Any:
         name = await self._find_resource(context, str(params.uri))
         if not self._routes[name].unsubscribe(context, str(params.uri)):
-            return (
-                types.EmptyResult()
-            )  # another session on this connection is told still
+            # another session on this connection is still subscribed
+            return types.EmptyResult()
         request = types.UnsubscribeRequest(params=params)
         return await self._send(context, name, request, types.EmptyResult)
 
@@ -217,7 +216,7 @@ def _parse_templates(listed: Sequence[types.ResourceTemplate]) -> list[UriTempla
 
 
 def _union(kind: Any) -> TypeAdapter[Any]:
-    """Return what reads a result, or what the server must be told before there is one."""
+    """Return a reader of results of this kind, and of requests for input that come in place of one."""
     return TypeAdapter(kind | types.InputRequiredResult)
 
 

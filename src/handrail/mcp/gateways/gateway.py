@@ -76,7 +76,7 @@ _ENVELOPE_BYTES = 2_000
 _MOST_SESSIONS = 256
 
 _PATIENCE_S = 10.0
-"""How long after its start clients of a gateway wait that do not answer; they are told of their tools later."""
+"""How long after the start clients wait for servers that do not answer; their tools are announced later."""
 
 _SETTLE_S = 0.2
 """How long the tools of servers that start are gathered."""
@@ -148,7 +148,7 @@ class Upstream(McpToolset):
         )
 
     def use(self, connection: McpConnection) -> None:
-        """List the tools by another connection from now on."""
+        """Use another connection to list the tools."""
         self.connection = connection
         connection.on_changed = self._refresh_soon
 
@@ -263,16 +263,16 @@ class Gateway(ToolServer):
         try:
             await upstream.start()
         except ConfigError as error:
-            self._note_down(upstream, error, is_said=context is not None)
+            self._note_down(upstream, error, is_logged=context is not None)
             # an override for a tool that is not there has no cause, and no second look helps
             if context is not None and error.__cause__ is not None:
                 self._spawn(self._start_later(upstream))
 
     def _note_down(
-        self, upstream: Upstream, error: ConfigError, *, is_said: bool = True
+        self, upstream: Upstream, error: ConfigError, *, is_logged: bool = True
     ) -> None:
         name = upstream.server_name
-        if is_said and self.problems.get(name) != str(error):
+        if is_logged and self.problems.get(name) != str(error):
             logs.log.error("%s", error)
         self.problems[name] = str(error)
 
@@ -434,7 +434,7 @@ class Gateway(ToolServer):
     def write_answer(
         self, request: McpRequest, result: ToolResult
     ) -> types.CallToolResult:
-        """Return a server's own answer, unless what a client reads must be another."""
+        """Return a server's own answer; ours where it was cut, repeated, noted, or holds a secret."""
         answer = request.answer
         if answer is None or result.handle or result.note or result.replayed:
             return super().write_answer(request, result)
@@ -477,7 +477,7 @@ class Gateway(ToolServer):
 
 
 def _count_media(part: types.ContentBlock) -> int:
-    """Return the length of an image, a sound or a file in an answer, as it stands there; 0 for a text."""
+    """Return the encoded length of an image, a sound or a file in an answer; 0 for a text."""
     match part:
         case types.ImageContent() | types.AudioContent():
             return len(part.data)

@@ -4,9 +4,9 @@ What a server asks of its client while it works (to fill in a form, to sample, f
 request it works on. The older revisions do not say which request that is, so a client that can be asked has a
 connection of its own there, for as long as its session lasts. All others share one for each set of capabilities.
 
-Rule 1: a server is told the capabilities of the very client it works for, and no others.
-Rule 2: callers with different tokens share no connection: what a server remembers of one is no other's.
-Rule 3: what a server sends without saying for whom (a log message) goes on only where one client is meant.
+Rule 1: a connection declares to its server the capabilities of the client it serves, and no others.
+Rule 2: callers with different tokens share no connection, so a server cannot mix what it remembers of them.
+Rule 3: a message that names no request (such as a log message) is passed on only if the connection has one client.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Key: TypeAlias = tuple[str, frozenset[str], str, str]
 """The era of the client, its capabilities, its session where it has a connection of its own, and whose token it has."""
 
 NEUTRAL: Key = (MODERN, frozenset(), "", "")
-"""Serves nobody who could be asked anything: lists that are needed before there is a client."""
+"""The connection for requests without a client to ask, such as lists that are needed before one connects."""
 
 MOST_OWN = 32
 """Connections to one server that belong to one session each; the one that was idle longest makes room."""
@@ -65,7 +65,7 @@ def key_of(context: Context) -> Key:
 
 
 def _list_askable(declared: types.ClientCapabilities | None) -> frozenset[str]:
-    """Return what a client can be asked for, of what its servers are told."""
+    """Return the capabilities by which a server may ask this client something."""
     if declared is None:
         return frozenset()
     names = {name for name in _ASKABLE if getattr(declared, name) is not None}
@@ -75,7 +75,7 @@ def _list_askable(declared: types.ClientCapabilities | None) -> frozenset[str]:
 
 
 def _owner_of() -> str:
-    """Return who proved to be the caller, and for which tenant; empty for nobody."""
+    """Return the owner of the caller's token and its claims, as text; empty without a token."""
     token = get_access_token()
     if token is None:
         return ""
@@ -116,7 +116,7 @@ class Routes:
             if key == self._fit(key):
                 yield connection
                 return
-        # only now it is known that the server cannot ask this client
+        # the handshake has shown that the server cannot ask this client
         async with self._use(self._fit(key), context) as connection:
             yield connection
 
@@ -153,12 +153,12 @@ class Routes:
         return route
 
     def subscribe(self, context: Context, uri: str) -> None:
-        """Tell the session of a request of changes of a resource, which its connection has subscribed to."""
+        """Notify the session of a request when a resource changes; its connection has subscribed to it."""
         subscribers = self.find(self._fit(key_of(context))).subscribers
         subscribers.setdefault(uri, {})[session_of(context)] = context.session
 
     def unsubscribe(self, context: Context, uri: str) -> bool:
-        """Tell the session of a request no more; return whether nobody on its connection is told any more."""
+        """Stop notifying the session of a request; return whether its connection has no subscriber left."""
         subscribers = self.find(self._fit(key_of(context))).subscribers
         sessions = subscribers.get(uri, {})
         sessions.pop(session_of(context), None)
@@ -194,7 +194,7 @@ async def _send_subscription(
 
 
 class Route:
-    """One connection, the requests that are under way on it, and who is told what its server announces."""
+    """One connection, the requests that are under way on it, and the subscribers of its server's resources."""
 
     def __init__(self, routes: Routes, key: Key, limits: dict[str, Any]) -> None:
         self.requests: list[Context] = []
@@ -242,7 +242,7 @@ class Route:
                 await self.connection.request(send)
             except (MCPError, ServerError) as error:
                 logs.log.warning(
-                    "%s: changes of %r are told no longer: %s",
+                    "%s: no notice of changes of %r any longer: %s",
                     self._routes.name,
                     uri,
                     error,
@@ -288,7 +288,7 @@ class Route:
             )
 
     async def _take_message(self, message: Any) -> None:
-        """Tell of a resource that has changed whoever subscribed to it."""
+        """Notify the subscribers of a resource that has changed."""
         if not isinstance(message, types.ResourceUpdatedNotification):
             return
         uri = str(message.params.uri)

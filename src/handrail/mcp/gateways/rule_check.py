@@ -1,9 +1,9 @@
-"""What is wrong with the rules of a gateway: shapes that let more through than somebody meant.
+"""Finds faults in the rules of a gateway: patterns that allow more than their author meant.
 
     for sentence in find_faults(policy, tools):
         print(sentence)
 
-Nothing is run, and no server is asked: it is said of the rules and of what the tools declare.
+Only the rules and the tools' declarations are read; nothing is run, and no server is asked.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _ABOVE = "../../etc/passwd"
 
 
 def find_faults(policy: Policy, tools: Sequence[BaseTool] = ()) -> Iterator[str]:
-    """Yield a sentence about each rule that lets through what it may not mean to, or that does nothing.
+    """Yield a sentence about each rule that may allow more than its author meant, or that has no effect.
 
     Args:
-        tools: All tools there are; without them nothing is said about rules that name none.
+        tools: All tools; without them, rules that match no tool are not reported.
     """
     if policy.ask_from is None:
         yield '`ask_from = "never"` lets a tool of high risk run unasked, unless a rule asks'

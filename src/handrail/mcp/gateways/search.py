@@ -78,7 +78,7 @@ class Search:
     def unwrap(
         self, arguments: Mapping[str, Any]
     ) -> tuple[str, dict[str, Any]] | types.CallToolResult:
-        """Return the tool and the arguments of a call through `call_tool`, or why it is none."""
+        """Return the tool and the arguments of a call through `call_tool`, or the refusal of a malformed one."""
         name = arguments.get("name")
         given = arguments.get("arguments", {})
         if isinstance(given, str):
@@ -113,13 +113,13 @@ def _count_tokens(tool: types.Tool) -> int:
 def _fit(found: Sequence[types.Tool], most_tokens: int) -> list[types.Tool]:
     """Return the first definitions that fit in a half of the limit, at least one."""
     room = most_tokens // 2
-    kept: list[types.Tool] = []
+    fitting: list[types.Tool] = []
     for tool in found:
         room -= _count_tokens(tool)
-        if room < 0 and kept:
+        if room < 0 and fitting:
             break
-        kept.append(tool)
-    return kept
+        fitting.append(tool)
+    return fitting
 
 
 def _describe(tool: types.Tool) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What a gateway is told in its file: the servers behind it, and what may be done with them.
+"""Reads the file of a gateway: the servers behind it, and the rules for calls.
 
     [gateway]
     store = "sqlite:///gateway.db"          # beside the file, unless a whole place is given
@@ -13,7 +13,7 @@
     command = "npx"
     args = ["-y", "@modelcontextprotocol/server-filesystem", "/data"]
 
-Rule 1: a key that is not known is an error: a misspelt rule would be one that never holds.
+Rule 1: an unknown key is an error: a misspelt rule would never apply.
 Rule 2: without a file there is no gateway; nothing is guessed.
 """
 
@@ -55,7 +55,7 @@ class GatewaySettings(Struct, frozen=True, kw_only=True):
         policy: What may be done; a person is asked before a call of high risk by default.
         store: Where calls, approvals and the audit log are.
         pins: The file of what somebody has agreed to.
-        name: What clients are told, and part of the names of runs.
+        name: The server name that clients read; part of the names of runs.
         instructions: What clients may tell their models.
         definition_tokens: About how many tokens the definitions of all tools may take. Beyond, clients are shown two
             tools that search and call the others. 0 for no limit.
@@ -130,13 +130,13 @@ def add_servers(file: Path, servers: Mapping[str, Mapping[str, Any]]) -> None:
 def _add_tables(text: str, file: Path, servers: Mapping[str, Mapping[str, Any]]) -> str:
     """Return a gateway's file with more servers."""
     document = _parse(text, file)
-    known = document.setdefault("mcp", {}).setdefault("servers", {})
+    present = document.setdefault("mcp", {}).setdefault("servers", {})
     added = {}
     for name, settings in servers.items():
-        if known.get(name, settings) != settings:
+        if present.get(name, settings) != settings:
             raise ConfigError(f"{file} has another server {name!r} already")
-        if name not in known:
-            known[name] = added[name] = dict(settings)
+        if name not in present:
+            present[name] = added[name] = dict(settings)
     if not added:
         return text
     longer = f"{text.rstrip()}\n\n{tomli_w.dumps({'mcp': {'servers': added}})}"

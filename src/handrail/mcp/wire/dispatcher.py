@@ -58,7 +58,7 @@ class Wire(Protocol):
         take: Callable[[SessionMessage | Exception], None],
         end: Callable[[], None],
     ) -> None:
-        """Call `take` with each message, or with why a line is none, and `end` after the last one."""
+        """Call `take` with each message, or with the error of a line that is none; call `end` after the last one."""
 
     def find_room(self) -> Awaitable[None] | None:
         """Return what to wait for before a message is written; None where there is room."""
@@ -230,7 +230,7 @@ class LineDispatcher(Dispatcher[TransportContext]):
                     await asyncio.wait(self._tasks)
 
     def _end(self) -> None:
-        """Tell whoever waits that the connection has ended."""
+        """End every wait for an answer, since the connection has ended."""
         self._is_running = False
         self._is_closed = True
         for waiting in self._waiting.values():
@@ -274,7 +274,7 @@ class LineDispatcher(Dispatcher[TransportContext]):
         task = self._spawn(self._handle(request, context))
         key = coerce_request_id(request.id)
         self._handling[key] = (task, context)
-        # not in the task: one that is cancelled before it has begun ends without a word
+        # not in the task: a task that is cancelled before its first step runs none of its code
         task.add_done_callback(
             lambda _: self._note_handled(key, context, is_inline=is_inline)
         )
@@ -286,8 +286,8 @@ class LineDispatcher(Dispatcher[TransportContext]):
         elif method == "notifications/progress":
             self._take_progress(params or {})
         if not run_notify_intercept(self._intercept, method, params):
-            told = LineContext(self)
-            self._spawn(report(self._on_notify, told, method, params))
+            context = LineContext(self)
+            self._spawn(report(self._on_notify, context, method, params))
 
     def _cancel(self, request_id: types.RequestId | None) -> None:
         if request_id is None:
@@ -399,7 +399,7 @@ class LineDispatcher(Dispatcher[TransportContext]):
         on_progress = opts.get("on_progress")
         if on_progress is not None:
             meta["progressToken"] = request_id
-        with traced(method, sent.get("name"), request_id, meta):
+        with trace_request(method, sent.get("name"), request_id, meta):
             if meta:
                 sent["_meta"] = meta
             request = make_request(request_id, method, sent)
@@ -411,7 +411,7 @@ class LineDispatcher(Dispatcher[TransportContext]):
             finally:
                 self._waiting.pop(key, None)
         if answer is None:
-            raise _closed()
+            raise _connection_closed()
         if isinstance(answer, types.ErrorData):
             raise MCPError(answer.code, answer.message, answer.data)
         result: dict[str, Any] = answer
@@ -419,7 +419,7 @@ class LineDispatcher(Dispatcher[TransportContext]):
 
     def _choose_id(self, opts: CallOptions) -> types.RequestId:
         if self._is_closed:
-            raise _closed()
+            raise _connection_closed()
         if not self._is_running:
             raise RuntimeError("a request was sent before the connection was running")
         wanted = opts.get("request_id")
@@ -435,7 +435,7 @@ class LineDispatcher(Dispatcher[TransportContext]):
     async def _ask(
         self, request: types.JSONRPCRequest, waiting: _Waiting, opts: CallOptions
     ) -> Any:
-        """Send a request and wait; the peer is told where nobody waits any longer."""
+        """Send a request and wait for its answer; on a timeout or cancellation, cancel it at the peer."""
         timeout = opts.get("timeout")
         try:
             await self._write(request)
@@ -495,7 +495,7 @@ class LineDispatcher(Dispatcher[TransportContext]):
             self._end()
 
 
-def _closed() -> MCPError:
+def _connection_closed() -> MCPError:
     return MCPError(types.CONNECTION_CLOSED, "Connection closed")
 
 
@@ -527,7 +527,7 @@ def make_request(
 
 
 @contextmanager
-def traced(
+def trace_request(
     method: str, target: Any, request_id: types.RequestId, meta: dict[str, Any]
 ) -> Iterator[None]:
     """Send the trace of the caller with a request, in a span of its own, as the SDK does."""

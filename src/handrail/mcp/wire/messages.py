@@ -12,7 +12,7 @@ Received: TypeAlias = "SessionMessage | Exception"
 
 
 def read_message(line: bytes | str) -> Received:
-    """Return the message of a line, or why it is none."""
+    """Return the message of a line, or the error if it is no message."""
     try:
         message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
     except ValueError as error:

@@ -21,7 +21,7 @@ _MOST_WAITING_BYTES = 1024 * 1024
 """Of an answer, before its sender is held up."""
 
 _MOST_IDLE = 20
-"""Connections that are kept for later."""
+"""How many idle connections stay open."""
 
 _LONGEST_IDLE_S = 5.0
 """Many servers close after so long; one that was closed while a request was on its way would leave it in doubt."""
@@ -178,7 +178,7 @@ class _Connection(asyncio.Protocol):
         self._transport.write(b"".join(part for part in written if part))
 
     async def read_head(self) -> h11.Response:
-        """Return the head of the answer; what was said before it counts for nothing."""
+        """Return the head of the answer; informational responses before it are ignored."""
         while True:
             event = await self._read()
             if isinstance(event, h11.Response):

@@ -39,7 +39,7 @@ from handrail.mcp.wire.dispatcher import (
     make_request,
     read_number,
     report,
-    traced,
+    trace_request,
 )
 from handrail.mcp.wire.messages import Received, read_likely, write_message
 
@@ -77,7 +77,7 @@ class PostDispatcher(JSONRPCDispatcher[Any]):
         self._look_at_sent = look_at_sent
         self._look_at_received = look_at_received
         self._posts = 0
-        self._heard: OnNotify | None = None
+        self._notice_handler: OnNotify | None = None
         self._intercept: OnNotifyIntercept | None = None
 
     async def run(
@@ -89,7 +89,7 @@ class PostDispatcher(JSONRPCDispatcher[Any]):
         task_status: TaskStatus[None] = TASK_STATUS_IGNORED,
     ) -> None:
         """See `Dispatcher.run`."""
-        self._heard = on_notify
+        self._notice_handler = on_notify
         self._intercept = on_notify_intercept
         await super().run(
             on_request, on_notify, on_notify_intercept, task_status=task_status
@@ -117,7 +117,7 @@ class PostDispatcher(JSONRPCDispatcher[Any]):
         meta = dict(sent.pop("_meta", None) or {})
         if opts.get("on_progress") is not None:
             meta["progressToken"] = request_id
-        with traced(method, sent.get("name"), request_id, meta):
+        with trace_request(method, sent.get("name"), request_id, meta):
             if meta:
                 sent["_meta"] = meta
             request = make_request(request_id, method, sent)
@@ -163,7 +163,7 @@ class PostDispatcher(JSONRPCDispatcher[Any]):
     async def _read_events(
         self, response: httpx2.Response, request_id: types.RequestId, opts: CallOptions
     ) -> types.JSONRPCResponse | types.JSONRPCError:
-        """Return the answer at the end of a stream of events; what comes before it is told as it comes."""
+        """Return the answer at the end of a stream of events; report the notices before it as they come."""
         source = httpx2.EventSource(response, max_event_size=self._most_bytes)
         async for event in source:
             if event.event != "message" or not event.data:
@@ -195,8 +195,8 @@ class PostDispatcher(JSONRPCDispatcher[Any]):
                 )
         if run_notify_intercept(self._intercept, method, notice.params):
             return
-        if self._heard is not None:
-            await report(self._heard, LineContext(self), method, notice.params)
+        if self._notice_handler is not None:
+            await report(self._notice_handler, LineContext(self), method, notice.params)
 
     def _take(
         self, content: bytes, request_id: types.RequestId

@@ -1,9 +1,9 @@
-"""Doors for programs that speak a protocol of others: OpenAI's, AG-UI, and Vercel's UI message stream.
+"""Endpoints for programs that speak another protocol: OpenAI's, AG-UI, and Vercel's UI message stream.
 
     endpoints = Endpoints(runtime, {"assistant": "openai:NAME"})
     app = Starlette(routes=endpoints.routes)
 
-Each request is a run of the runtime, kept in its store, with every check that any run has.
+Each request is a run of the runtime, stored like any other and with all the same checks.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Endpoints:
         models: What a request may name, the default first: a name such as `openai:NAME`, or a `Model`.
         system: The instructions of every run, before a caller's own.
         options: Returns options of `Runtime.run` for a caller, such as `inject` and `deps`.
-        identify: Returns whose request it is. By default everybody is nobody, and may do everything.
+        identify: Returns whose request it is. By default nobody is identified, and everybody may do everything.
         link: Returns where a person can look at a run.
         selector: What a model is shown of many tools where the caller has tools too.
         adopt: Called with each run, as the store names it, and the task that drives it.
@@ -77,7 +77,7 @@ class Endpoints:
         self.aclose = door.aclose
         """End what is under way, so that any process may resume it. Await it before the runtime is closed."""
         self.recall = door.recall
-        """Return options of `Runtime.resume` for whoever else goes on with a run here: the tools of its caller."""
+        """Return options of `Runtime.resume` for resuming a run elsewhere in this process: its caller's tools."""
         self.routes = [
             Route("/v1/responses", endpoint(responses.respond), methods=["POST"]),
             Route("/v1/chat/completions", endpoint(chat.complete), methods=["POST"]),

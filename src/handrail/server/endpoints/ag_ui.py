@@ -2,8 +2,8 @@
 
 Each request is a run, or goes on with one. A call that waits for a person ends the request as an interrupt, which the
 next one answers in `resume`: `{"approved": true}`, perhaps with other `arguments`, or `{"approved": false, "reason"}`.
-Calls of the front end's own tools are told as any other, without a result; it sends that as a message of the role
-`tool`. What the protocol has no word for is told as events of the type CUSTOM, by names that begin with `handrail.`.
+A call of the front end's own tool is sent like any other, without a result; the front end sends that as a message of
+the role `tool`. What the protocol has no event for is sent as one of type CUSTOM, whose name begins with `handrail.`.
 """
 
 from __future__ import annotations
@@ -197,7 +197,7 @@ class UiWriter:
         self._run_id = answer.run_id
         self._prefix = f"m_{token_hex(6)}"
         self._turn = 0
-        self._is_begun = False
+        self._has_started = False
         self._message = ""
         """The id of the message that is being written."""
         self._under_way: set[str] = set()
@@ -206,8 +206,8 @@ class UiWriter:
     def write(self, step: Step) -> list[str]:
         """Return the events of a step."""
         events: list[dict[str, Json]] = []
-        if not self._is_begun:
-            self._is_begun = True
+        if not self._has_started:
+            self._has_started = True
             events = [
                 {"type": "RUN_STARTED", **self._ids},
                 _custom("handrail.run", {"runId": self._run_id}),
@@ -388,5 +388,5 @@ class UiEndpoint:
         # The protocol names each run, so that the same request sent twice is one. Whoever stops it hangs up.
         own = sha256(f"{body.thread_id}\n{body.run_id}".encode()).hexdigest()
         return self._door.begin(
-            caller, asked, key=key or own, door="agui", is_kept=bool(key)
+            caller, asked, key=key or own, door="agui", is_detached=bool(key)
         )

@@ -152,7 +152,7 @@ def _make_tool(
     schema = parameters or {"type": "object", "properties": {}}
     try:
         return FunctionTool(
-            _carried_out_by_the_caller,
+            _leave_to_caller,
             name=name,
             description=description,
             parameters=schema,
@@ -167,5 +167,5 @@ def _make_tool(
         ) from error
 
 
-def _carried_out_by_the_caller(**_: Any) -> None:
+def _leave_to_caller(**_: Any) -> None:
     """Start nothing: the result comes with the caller's next request."""

@@ -1,8 +1,8 @@
 """OpenAI's Chat Completions: `POST /v1/chat/completions` and `GET /v1/models`.
 
-Each request is a run. Our tools run inside of it, and the client reads the model's words. A client would carry out
-whatever it finds as `tool_calls`, so only calls of the tools that it sent itself are told so; it sends their results
-with the next request, by which the run goes on. A call that waits for a person's word is told as text.
+Each request is a run. Our tools run within it, and the client gets the model's text. A client executes whatever it
+finds in `tool_calls`, so only calls of its own tools appear there; it sends their results with the next request, which
+continues the run. A call that waits for approval is reported as text.
 
 Rule 1: a call of ours never appears as `tool_calls`.
 """
@@ -145,7 +145,7 @@ def read_choice(choice: str | dict[str, Json] | None) -> str:
     """Return a `tool_choice` as options have it.
 
     Raises:
-        Refusal: It demands a call: of a run with many turns, nobody could say in which.
+        Refusal: It demands a call; a run has many turns, and it does not say in which.
     """
     if choice in (None, "auto"):
         return "auto"
@@ -198,7 +198,7 @@ class Reply(Struct, frozen=True):
 
     Attributes:
         words: Results of calls of the caller's.
-        then: What is said beside them.
+        then: The other new messages, for the model.
     """
 
     run_id: str
@@ -269,7 +269,7 @@ class ChatWriter:
         self._with_usage = usage
         self._text = ""
         self._is_apart = True
-        """Whether what is said next needs no blank line before it."""
+        """Whether the next text needs no blank line before it."""
         self._calls: list[dict[str, Json]] = []
         self._waiting: list[CallWaits] = []
         self._ended: Ended | None = None
@@ -353,7 +353,7 @@ class ChatWriter:
         }
 
     def _end(self, run: Run) -> list[dict[str, Json]]:
-        """Return what is said last: what the run waits for, or why it has no answer.
+        """Return the last parts: what the run waits for, or why it has no answer.
 
         Raises:
             Refusal: It has failed.

@@ -1,13 +1,13 @@
-"""One run for each request: begun, gone on with, or answered; followed while it is under way, and told when it is over.
+"""Starts, continues or answers one run for each request, and gives its steps to whoever sent the request.
 
-A run is named after whose it is, so that it can be found again by its name alone, and by nobody else: a name holds a
-digest of itself, the principal and the tenant. With an idempotency key the rest of the name is made of the key, so the
-same request sent twice is one run, in every process.
+The name of a run says whose it is: it holds a digest of itself, the principal and the tenant. So its owner finds it by
+the name alone, and nobody else can. With an idempotency key the rest of the name is made of the key, so the same
+request sent twice is one run, in every process.
 
-Rule 1: a run is driven by a task of its own. A request that ends early cannot leave a call half told.
-Rule 2: whoever hangs up cancels the run, unless the request can be sent again: with a key, or with the answer to a
-        question. Then the run goes on, and the answer is there for whoever sends it again.
-Rule 3: what belongs to somebody else is answered like what is not there.
+Rule 1: each run is driven by a task of its own. A request that ends early cannot stop a call in the middle.
+Rule 2: hanging up cancels the run, unless the request can be sent again: it has a key, or answers a question. Then the
+        run goes on, and sending the request again returns its answer.
+Rule 3: a run of somebody else is answered like one that does not exist.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class RunAnswer:
         self.task: asyncio.Task[Run] | None = None
         self.narrator = Narrator(run_id, self.tell)
         self.leave: Callable[[], None] = lambda: None
-        """Called when whoever asked has hung up."""
+        """Called when the client hangs up."""
         self._steps: asyncio.Queue[Step] = asyncio.Queue()
         self._first: Step | None = None
 
@@ -140,10 +140,10 @@ class RunAnswer:
         self._steps.put_nowait(step)
 
     async def begin(self) -> None:
-        """Wait until the run is under way, or for so long that the sender should hear something.
+        """Wait for the first step, for two seconds at most: then the sender should get the head of an answer.
 
         Raises:
-            Exception: The run could not be started; why.
+            Exception: Why the run could not be started.
         """
         with suppress(TimeoutError):
             self._first = await asyncio.wait_for(self._steps.get(), _PATIENCE_S)
@@ -209,7 +209,7 @@ class Door:
         self._tools: OrderedDict[str, Sequence[BaseTool]] = OrderedDict()
         """The tools of callers, by the run as the store names it."""
         self._left: OrderedDict[str, None] = OrderedDict()
-        """The runs that were cancelled because the client hung up: the same request sent again goes on with them."""
+        """The runs that were cancelled because the client hung up; the same request sent again continues them."""
 
     async def aclose(self) -> None:
         """End what is under way, so that any process may resume it."""
@@ -229,21 +229,21 @@ class Door:
         key: str = "",
         door: str = "",
         is_retry: bool = False,
-        is_kept: bool | None = None,
+        is_detached: bool | None = None,
     ) -> RunAnswer:
         """Begin a run, or return to the one that the same request began.
 
         Args:
-            key: Of the client, for a request that it may send again.
-            door: The protocol: keys of different ones are different.
-            is_retry: The client says that it sends a request again, without a key.
-            is_kept: Whether the run goes on when the client hangs up; by default one with a key does.
+            key: The client's idempotency key; empty without one.
+            door: The protocol; the same key at two protocols names two runs.
+            is_retry: Whether the client marks the request as a retry, without a key.
+            is_detached: Whether the run goes on when the client hangs up; by default if there is a key.
         """
         _check_key(key)
         self._check(caller, asked)
         given = (caller.principal, caller.scope or "", f"{door}:{asked.digest}")
-        known = self._recent.get(given) if is_retry and not key else None
-        run_id = known or name_run(caller, f"{door}:{key}" if key else "")
+        earlier = self._recent.get(given) if is_retry and not key else None
+        run_id = earlier or name_run(caller, f"{door}:{key}" if key else "")
         if not key:
             self._remember(given, run_id)
         opening = self._opening_of(asked)
@@ -252,7 +252,7 @@ class Door:
             tools = self._tools_of(asked)
             answer.narrator = self._narrator(caller, answer, asked, tools)
             stored = None
-            if key or known:
+            if key or earlier:
                 stored = await self._load(caller, run_id)
             if stored is None:
                 try:
@@ -270,9 +270,11 @@ class Door:
             answer.narrator.retell(after_opening(run.messages, opening))
             return run
 
-        if is_kept is None:
-            is_kept = bool(key)
-        return self._launch(caller, run_id, asked.digest, perform, is_kept=is_kept)
+        if is_detached is None:
+            is_detached = bool(key)
+        return self._launch(
+            caller, run_id, asked.digest, perform, is_detached=is_detached
+        )
 
     def ask_next(
         self,
@@ -297,14 +299,15 @@ class Door:
             answer.narrator = self._narrator(caller, answer, asked, tools)
             stored = await self._require(caller, run_id)
             _check_uncancelled(stored, run_id in self._left)
-            known = read_rounds(stored)
-            if key and len(known) == rounds + 1 and _is_same(known[-1], asked.messages):
+            earlier = read_rounds(stored)
+            is_next = len(earlier) == rounds + 1
+            if key and is_next and _is_same(earlier[-1], asked.messages):
                 run = await self._resume(caller, run_id, asked, tools)
                 answer.narrator.retell(after_opening(run.new_messages, asked.messages))
                 return run
-            if len(known) != rounds:
+            if len(earlier) != rounds:
                 raise _already_continued()
-            self._check_system(known[0], asked)
+            self._check_system(earlier[0], asked)
             if stored.record.status in ("running", "queued"):
                 # its process has left it before it had answered
                 await self._resume(caller, run_id, asked, tools)
@@ -319,7 +322,9 @@ class Door:
                 caller, asked, asked.messages, tools, answer, after=run_id
             )
 
-        return self._launch(caller, run_id, asked.digest, perform, is_kept=bool(key))
+        return self._launch(
+            caller, run_id, asked.digest, perform, is_detached=bool(key)
+        )
 
     def answer(
         self, caller: Requester, run_id: str, words: Sequence[Word], asked: Asked
@@ -356,7 +361,7 @@ class Door:
                 await self._apply(caller, word, questions)
             hears = [answer.narrator] if stored.record.status == "waiting" else []
             run = await self._resume(caller, run_id, asked, tools, *hears)
-            if not answer.narrator.has_told:
+            if not answer.narrator.has_output:
                 # it had gone on before, or somebody else was quicker to take it on
                 since = after_answers(run.new_messages, answered)
                 if since is None:
@@ -368,10 +373,10 @@ class Door:
                 )
             return run
 
-        return self._launch(caller, run_id, asked.digest, perform, is_kept=True)
+        return self._launch(caller, run_id, asked.digest, perform, is_detached=True)
 
     def recall(self, run_id: str) -> Mapping[str, Any]:
-        """Return what a run takes that somebody else in this process goes on with: the tools of its caller.
+        """Return the settings that resume a run elsewhere in this process: a selector with its caller's tools.
 
         Args:
             run_id: As the store names it.
@@ -404,9 +409,9 @@ class Door:
         digest: str,
         perform: Callable[[RunAnswer], Awaitable[Run]],
         *,
-        is_kept: bool,
+        is_detached: bool,
     ) -> RunAnswer:
-        """Start the task that drives a run; behind the one that drives it already for the same request.
+        """Start the task that drives a run; it waits for an earlier task of the same request, if one is under way.
 
         Raises:
             Refusal: Another request drives it.
@@ -430,10 +435,10 @@ class Door:
             if self._live.get(place) is answer:
                 del self._live[place]
             if not task.cancelled():
-                task.exception()  # it was told
+                task.exception()  # retrieved, or asyncio reports it as unread; its step was sent
 
         def leave() -> None:
-            if is_kept or before is not None or answer.task is None:
+            if is_detached or before is not None or answer.task is None:
                 return
             if not answer.task.done():
                 self._left[run_id] = None
@@ -527,7 +532,7 @@ class Door:
     # ------------------------------------------------------------------ what a request brings
 
     def _check(self, caller: Requester, asked: Asked) -> None:
-        """Refuse a request that names what is not here, before anything begins."""
+        """Refuse a request whose model or tools cannot be used here, before anything starts."""
         if not caller.may_start:
             raise Refusal(403, "this token may look at runs, and not start them")
         self._model_of(asked)
@@ -580,7 +585,7 @@ class Door:
         )
 
     def _secrets_of(self, caller: Requester) -> KnownSecrets:
-        """Return what no answer to this caller may hold."""
+        """Return the secrets that are hidden from this caller's answers."""
         options = {} if self._options is None else self._options(caller)
         return self.runtime._engine.known_secrets(options.get("inject") or {})
 
@@ -590,12 +595,12 @@ class Door:
 
     def _check_system(self, first: Round, asked: Asked) -> None:
         """Refuse instructions that are not those of the conversation."""
-        known = [
+        instructions = [
             each.text
             for each in first.asked.messages
             if isinstance(each, SystemMessage)
         ]
-        if asked.system and asked.system not in known:
+        if asked.system and asked.system not in instructions:
             raise Refusal(
                 400,
                 "a conversation keeps the instructions with which it began; leave them out, or begin another",
@@ -675,7 +680,7 @@ def name_run(caller: Requester, key: str = "") -> str:
 
 
 def owns(caller: Requester, run_id: str) -> bool:
-    """Whether a run was begun by this caller, at one of these doors."""
+    """Whether a run was started by this caller, at one of these endpoints."""
     name = run_id.removeprefix("r_")
     return len(name) == 32 and name[16:] == _digest(caller, name[:16])[:16]
 

@@ -1,4 +1,4 @@
-"""Requests that are not carried out: one sentence for whoever sent them, and how each protocol says it."""
+"""Refusals of requests: one sentence for the sender, in the form of each protocol."""
 
 from __future__ import annotations
 

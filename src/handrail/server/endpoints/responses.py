@@ -4,7 +4,7 @@ Each request is a run, or goes on with one. Our tools run here: a call of one is
 read. A call that waits for a person is an `mcp_approval_request`, which the next request answers by an
 `mcp_approval_response`. A call of the caller's own tool is a `function_call`, whose output comes with the next request.
 
-Rule 1: what may have happened is never told as failed: such a call is `incomplete`, and its error says so.
+Rule 1: a call that may have taken effect is never reported as failed: it is `incomplete`, and its error says so.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from handrail.server.endpoints.serving import (
     stream,
 )
 from handrail.server.endpoints.steps import (
-    Begun,
     BrokenOff,
     CallEnded,
     CallStarted,
     CallWaits,
     Ended,
+    Started,
     Step,
     TextPart,
     WordsEnded,
@@ -68,13 +68,13 @@ class ResponseWriter:
         self._head = _head(place, model, body, door)
         self._output: list[Item] = []
         self._places: dict[str, int] = {}
-        """Where each item stands, by its own id."""
+        """The position of each item, by its own id."""
         self._text: Item | None = None
         """The message that is being written."""
         self._calls: dict[str, int] = {}
-        """Where the item of a call under way stands, by its id."""
+        """The position of the item of each call under way, by the call's id."""
         self._number = 0
-        self._is_begun = False
+        self._has_started = False
         self._ended: Ended | None = None
 
     # ------------------------------------------------------------------ whole
@@ -114,8 +114,8 @@ class ResponseWriter:
     def write(self, step: Step) -> list[str]:
         """Return the events of a step."""
         events: list[Item] = []
-        if not self._is_begun:
-            self._is_begun = True
+        if not self._has_started:
+            self._has_started = True
             head = {**self._head, "status": "in_progress"}
             events = [
                 {"type": "response.created", "response": head},
@@ -136,16 +136,16 @@ class ResponseWriter:
         if isinstance(step, Ended):
             whole = self.whole()
             events.append({"type": f"response.{whole['status']}", "response": whole})
-        return [self._numbered(each) for each in events]
+        return [self._write_numbered(each) for each in events]
 
-    def _numbered(self, data: Item) -> str:
+    def _write_numbered(self, data: Item) -> str:
         number = self._number
         self._number += 1
         return event({**data, "sequence_number": number}, data["type"])
 
     def _events(self, step: Step) -> list[Item]:
         match step:
-            case Begun():
+            case Started():
                 return []
             case TextPart(text=text):
                 return self._say(text)
@@ -365,7 +365,7 @@ def _head(
 
 
 def _ending(run: Run) -> dict[str, Json]:
-    """Return the members that say how a run ended. One that waits has said all it can for now."""
+    """Return the members that say how a run ended. A run that waits has a complete answer for now."""
     match run.status:
         case "done" | "waiting":
             return {"status": "completed"}

@@ -32,11 +32,11 @@ _NOT_SERVED = ("background", "conversation", "prompt")
 
 
 class TurnPlace(Struct, frozen=True):
-    """Where in a run a response stands.
+    """The position of a response in its run.
 
     Attributes:
         rounds: How many questions the run has had by then.
-        stage: How often this question was gone on with, after it had waited.
+        stage: How often the run was resumed since this question, each time after waiting.
     """
 
     run_id: str
@@ -50,7 +50,7 @@ class TurnPlace(Struct, frozen=True):
 
 
 def read_place(response_id: str) -> TurnPlace | None:
-    """Return where a response stands; None for what is no id of ours."""
+    """Return the position that an id of ours names; None for any other id."""
     match = _ID.fullmatch(response_id)
     if match is None:
         return None
@@ -77,12 +77,12 @@ class ResponsesRequest(Struct, frozen=True):
     prompt: Json = None
 
 
-class Turned(Struct, frozen=True):
-    """What a request turns to.
+class RequestedTurn(Struct, frozen=True):
+    """A parsed request: a new run, the next question of one, or answers.
 
     Attributes:
-        run_id: The run that it goes on with; empty for a new one.
-        words: Answers to what that waits for.
+        run_id: The run to continue; empty for a new one.
+        words: Answers to what that run waits for.
     """
 
     asked: Asked
@@ -91,7 +91,7 @@ class Turned(Struct, frozen=True):
     words: Sequence[Word] = ()
 
 
-def read_request(body: ResponsesRequest) -> Turned:
+def read_request(body: ResponsesRequest) -> RequestedTurn:
     """Return what a request asks.
 
     Raises:
@@ -120,7 +120,9 @@ def read_request(body: ResponsesRequest) -> Turned:
     messages = _messages(items)
     _check_content(messages, words)
     run_id = run_ids.pop() if run_ids else ""
-    return Turned(_read_asked(body, messages), run_id, before, list(words.values()))
+    return RequestedTurn(
+        _read_asked(body, messages), run_id, before, list(words.values())
+    )
 
 
 def _read_before(response_id: str | None) -> TurnPlace | None:

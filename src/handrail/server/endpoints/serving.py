@@ -1,7 +1,7 @@
 """What the endpoints have in common over HTTP: reading a request, watching for its sender to hang up, streaming.
 
 Rule 1: an error in a request is one sentence in the protocol's own form, and no run begins.
-Rule 2: an answer that a run has begun is not asked for again by a client's own retries: it says so in a header.
+Rule 2: once a run has started, a header keeps the client's library from retrying the request by itself.
 """
 
 from __future__ import annotations
@@ -104,8 +104,9 @@ def answer_json(
 
 def refuse(refusal: Refusal, **headers: str) -> Response:
     """Return a refusal as a response."""
-    told = {"x-should-retry": "true" if refusal.may_retry else "false", **headers}
-    return answer_json(refusal.as_json(), refusal.status, told)
+    may_retry = "true" if refusal.may_retry else "false"
+    headers = {"x-should-retry": may_retry, **headers}
+    return answer_json(refusal.as_json(), refusal.status, headers)
 
 
 async def start(request: Request, answer: RunAnswer) -> None:

@@ -1,7 +1,7 @@
-"""What a run does, as every protocol tells it: words, calls, results, the end.
+"""The steps of a run, which every protocol spells in its own way: texts, calls, results, the end.
 
-The steps of a run under way are made of its events; those of one that has ended, of its messages. A request that is
-sent twice is answered by the second way.
+The steps of a run under way are made from its events; those of an ended run from its messages, as when a request is
+sent twice.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from handrail.records import ApprovalRequest
 from handrail.runs import Run
 
 
-class Begun(Struct, frozen=True):
+class Started(Struct, frozen=True):
     """The run is under way."""
 
 
@@ -115,7 +115,7 @@ class BrokenOff(Struct, frozen=True):
 
 
 Step: TypeAlias = (
-    Begun
+    Started
     | TextPart
     | WordsEnded
     | CallStarted
@@ -133,7 +133,7 @@ def make_ticket(run_id: str, question_id: str) -> str:
 
 
 def read_ticket(ticket: str) -> tuple[str, str] | None:
-    """Return the run and the question of a ticket; None for what is none."""
+    """Return the run and the question of a ticket; None for any other text."""
     run_id, dash, question_id = ticket.partition("-")
     is_one = run_id.startswith("r_") and question_id.startswith("a_") and dash
     return (run_id, question_id) if is_one else None
@@ -147,7 +147,7 @@ class Narrator:
         callers: The names of the caller's tools.
         tickets: Of the calls that had waited when the request came, by tool and the model's id.
         is_form: The answer has a given form, so that only its end is the answer.
-        secrets: What must not leave. Events come without; messages, and what a run says of its end, do not.
+        secrets: Values to hide from messages and from the reason of the end; events come without them.
     """
 
     def __init__(
@@ -172,16 +172,16 @@ class Narrator:
         """By the identity of the call, which all its events share; the call is held, so that no other gets it."""
         self._last_text = ""
         self.usage = Usage()
-        self.has_told = False
-        """Whether anything of the run itself was told: an answer of the model, or the end of a call."""
+        self.has_output = False
+        """Whether a step of the run itself was sent: an answer of the model, or the end of a call."""
 
     # ------------------------------------------------------------------ of events
 
     def __call__(self, event: Event) -> None:
-        """Hear an event of the run."""
+        """Turn an event of the run into steps."""
         match event:
             case RunStarted():
-                self._tell(Begun())
+                self._tell(Started())
             case ModelAsked():
                 self._is_streamed = False
             case Streamed(delta=TextDelta(text=text)) if text and not self._is_form:
@@ -191,7 +191,9 @@ class Narrator:
                 self._end_turn(turn)
             case AttemptStarted(call=call, attempt=1):
                 if call.name not in self._callers:
-                    self._tell(CallStarted(self._id_of(call), _shown(call)))
+                    self._tell(
+                        CallStarted(self._id_of(call), _with_valid_arguments(call))
+                    )
             case AttemptFailed(call=call, attempt=attempt, retry_in_s=retry_in_s):
                 missed = AttemptMissed(self._id_of(call), call, attempt, retry_in_s)
                 self._tell(missed)
@@ -199,7 +201,7 @@ class Narrator:
                 self._end_call(call, result)
 
     def _end_turn(self, turn: Turn) -> None:
-        self.has_told = True
+        self.has_output = True
         self.usage += turn.usage
         if self._is_form:
             self._tell(WordsEnded(""))
@@ -210,7 +212,7 @@ class Narrator:
         self._last_text = turn.text
 
     def _end_call(self, call: ToolCall, result: ToolResult) -> None:
-        self.has_told = True
+        self.has_output = True
         question = result.question
         code = None if result.failure is None else result.failure.code
         is_callers = call.name in self._callers
@@ -225,37 +227,39 @@ class Narrator:
                 )
             )
         elif not is_callers:
-            self._tell(CallEnded(self._id_of(call), _shown(call), result))
+            self._tell(
+                CallEnded(self._id_of(call), _with_valid_arguments(call), result)
+            )
 
     def _id_of(self, call: ToolCall) -> str:
-        known = self._ids.get(id(call))
-        if known is None:
+        entry = self._ids.get(id(call))
+        if entry is None:
             name = self._tickets.pop((call.name, call.id), "")
             name = name or f"{self._prefix}{len(self._ids)}"
-            known = self._ids[id(call)] = (call, name)
-        return known[1]
+            entry = self._ids[id(call)] = (call, name)
+        return entry[1]
 
     # ------------------------------------------------------------------ of messages
 
     def retell(self, messages: Sequence[Message]) -> None:
-        """Tell what a run has done that has ended; its secrets are hidden as in its events."""
-        hear: Observer = self
+        """Send the steps of an ended run, made from its messages; secrets are hidden as in its events."""
+        observe: Observer = self
         if self._secrets is not None and self._secrets.forms:
-            hear = RedactedEvents(self._secrets, self)
+            observe = RedactedEvents(self._secrets, self)
         calls: dict[str, ToolCall] = {}
         for message in messages:
             if isinstance(message, AssistantMessage):
                 calls = {call.id: call for call in message.turn.calls}
-                hear(ModelAsked(0, 0, 0))
-                hear(ModelAnswered(0, message.turn))
+                observe(ModelAsked(0, 0, 0))
+                observe(ModelAnswered(0, message.turn))
             elif isinstance(message, ToolMessage):
                 result = message.result
                 call = calls.get(result.call_id)
                 call = call or ToolCall(result.call_id, result.name)
-                hear(CallFinished(call, result, 0.0))
+                observe(CallFinished(call, result, 0.0))
 
     def end(self, run: Run) -> None:
-        """Tell how the run ended; an answer that no turn has said comes before."""
+        """Send the last step; an answer that was in no turn is sent before it."""
         text = self._hide(run.text)
         if run.ok and text and (self._is_form or text != self._last_text):
             self._tell(TextPart(text))
@@ -267,7 +271,7 @@ class Narrator:
         return text if self._secrets is None else self._secrets.text(text)
 
 
-def _shown(call: ToolCall) -> ToolCall:
+def _with_valid_arguments(call: ToolCall) -> ToolCall:
     """Return a call with arguments that are JSON, whatever the model wrote."""
     return replace(call, arguments=as_history(call.arguments))
 
@@ -301,7 +305,7 @@ def after_answers(
         if isinstance(message, AssistantMessage) and any(
             (call.name, call.id) in answered for call in message.turn.calls
         ):
-            # its words were told before
+            # its text was sent before
             asked = AssistantMessage(Turn(calls=message.turn.calls))
             return [asked, *_only_answered(messages[position + 1 :], answered)]
     return None

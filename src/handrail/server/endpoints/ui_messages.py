@@ -65,7 +65,7 @@ class ChatState(Struct, frozen=True):
 
 
 def read_words(messages: Sequence[ShownMessage]) -> dict[tuple[str, str], Word]:
-    """Return what people have said of calls in the last message, by run and question."""
+    """Return people's decisions on calls from the last message, by run and question."""
     words: dict[tuple[str, str], Word] = {}
     if not messages or messages[-1].role != "assistant":
         return words
@@ -126,13 +126,13 @@ class StreamWriter:
     """Writes a run as parts of a UI message stream.
 
     Args:
-        message_id: Of the message that is gone on with; empty for a new one.
+        message_id: Of the message to continue; empty for a new one.
     """
 
     def __init__(self, answer: RunAnswer, message_id: str = "") -> None:
         self._run_id = answer.run_id
         self._message_id = message_id
-        self._is_begun = False
+        self._has_started = False
         self._turn = 0
         self._text = ""
         """The id of the text that is being written."""
@@ -141,13 +141,13 @@ class StreamWriter:
     def write(self, step: Step) -> list[str]:
         """Return the events of a step."""
         parts: list[dict[str, Json]] = []
-        if not self._is_begun:
-            self._is_begun = True
-            begun: dict[str, Json] = {"type": "start"}
+        if not self._has_started:
+            self._has_started = True
+            start: dict[str, Json] = {"type": "start"}
             if self._message_id:
-                begun["messageId"] = self._message_id
+                start["messageId"] = self._message_id
             run = {"type": "data-handrail-run", "data": {"runId": self._run_id}}
-            parts = [begun, {"type": "start-step"}, {**run, "transient": True}]
+            parts = [start, {"type": "start-step"}, {**run, "transient": True}]
         parts += self._parts(step)
         events = [event(each) for each in parts]
         if isinstance(step, Ended | BrokenOff):

@@ -543,4 +543,4 @@ KINDS = (
     Kind("batch/v1", "jobs", "Job"),
     Kind("metrics.k8s.io/v1beta1", "pods", "PodMetrics", objects=pod_metrics),
 )
-"""What the cluster has; a kind without objects is known and empty."""
+"""The kinds of the cluster; a kind without `objects` has none."""

@@ -34,7 +34,7 @@ class ScriptedLlm(BaseLlm):
     async def generate_content_async(
         self, llm_request: LlmRequest, stream: bool = False
     ) -> AsyncGenerator[LlmResponse, None]:
-        """Yield the turn after those that stand in the request."""
+        """Yield the turn after those in the request."""
         ids = [
             str(part.function_call.id)
             for content in llm_request.contents

@@ -1,4 +1,4 @@
-"""The scenarios on agno, whose sessions are kept in SQLite with a checkpoint after each batch of calls."""
+"""The scenarios on agno, which stores its sessions in SQLite, with a checkpoint after each batch of calls."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ScriptedAgnoModel(Model):
         self.turns = 0
 
     def invoke(self, messages: Sequence[Message], *_: Any, **__: Any) -> ModelResponse:
-        """Return the turn after those that stand in the messages."""
+        """Return the turn after those in the messages."""
         ids = [call["id"] for each in messages for call in each.tool_calls or ()]
         turn = turn_after(self.script, ids)
         self.turns += 1

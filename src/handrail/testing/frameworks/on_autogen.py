@@ -28,7 +28,7 @@ NO_USAGE = RequestUsage(prompt_tokens=0, completion_tokens=0)
 
 
 class ScriptedClient(ChatCompletionClient):
-    """Answers with the turns of a script, and keeps what the tools said."""
+    """Answers with the turns of a script, and stores the tools' results."""
 
     component_type = "model"
     component_config_schema = BaseModel
@@ -39,7 +39,7 @@ class ScriptedClient(ChatCompletionClient):
         self.texts: list[str] = []
 
     async def create(self, messages: Sequence[Any], **_: Any) -> CreateResult:
-        """Return the turn after those that stand in the messages."""
+        """Return the turn after those in the messages."""
         ids = [
             call.id
             for each in messages

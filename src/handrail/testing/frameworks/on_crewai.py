@@ -21,7 +21,7 @@ MOST_TURNS = 30
 
 
 class ScriptedLLM(BaseLLM):
-    """Answers with the turns of a script, and keeps what the tools said."""
+    """Answers with the turns of a script, and stores the tools' results."""
 
     script: Sequence[ScriptedTurn] = ()
     turns: int = 0
@@ -32,10 +32,11 @@ class ScriptedLLM(BaseLLM):
         return True
 
     def call(self, messages: Any, *_: Any, **__: Any) -> Any:
-        """Return the turn after those that stand in the messages."""
-        said = [] if isinstance(messages, str) else messages
-        calls = [call for each in said for call in each.get("tool_calls") or ()]
-        self.texts = [str(each["content"]) for each in said if each["role"] == "tool"]
+        """Return the turn after those in the messages."""
+        history = [] if isinstance(messages, str) else messages
+        calls = [call for each in history for call in each.get("tool_calls") or ()]
+        results = [each["content"] for each in history if each["role"] == "tool"]
+        self.texts = [str(each) for each in results]
         self.turns += 1
         turn = turn_after(self.script, [str(call["id"]) for call in calls])
         if not turn.calls:

@@ -28,7 +28,7 @@ MOST_TURNS = 30
 
 
 class ScriptedFunctionLLM(FunctionCallingLLM):
-    """Answers with the turns of a script, and keeps what the tools said."""
+    """Answers with the turns of a script, and stores the tools' results."""
 
     script: Sequence[ScriptedTurn] = ()
     turns: int = 0
@@ -48,7 +48,7 @@ class ScriptedFunctionLLM(FunctionCallingLLM):
         return {"messages": chat_history or []}
 
     def chat(self, messages: Sequence[ChatMessage], *_: Any, **__: Any) -> ChatResponse:
-        """Return the turn after those that stand in the messages."""
+        """Return the turn after those in the messages."""
         ids = [
             call[0]
             for each in messages

@@ -1,4 +1,4 @@
-"""The scenarios on the OpenAI Agents SDK; its session is kept in SQLite, a run that waits in a file."""
+"""The scenarios on the OpenAI Agents SDK; its session is stored in SQLite, a run that waits in a file."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class ScriptedAgentsModel(Model):
         *_: Any,
         **__: Any,
     ) -> ModelResponse:
-        """Return the turn after those that stand in the input."""
+        """Return the turn after those in the input."""
         items = [] if isinstance(input, str) else input
         ids = [each["call_id"] for each in items if each.get("type") == "function_call"]
         self.turns += 1
@@ -113,8 +113,8 @@ async def _play(case: Case) -> Talk:
     file = case.folder / "state.json"
     session = SQLiteSession(case.run, str(case.folder / "session.db"))
     config = RunConfig(group_id=case.run, tracing_disabled=True)
-    is_begun = case.step.resumes and await session.get_items()
-    given: Any = [] if is_begun else "Do it."
+    has_started = case.step.resumes and await session.get_items()
+    given: Any = [] if has_started else "Do it."
     try:
         if case.step.word:
             given = await _decide(case, agent, json.loads(file.read_text()), runtime)

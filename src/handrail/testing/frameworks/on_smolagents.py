@@ -48,7 +48,7 @@ class ScriptedSmolModel(Model):
 
 
 def play(case: Case) -> Talk:
-    """Carry out a step; of a word, the task is begun again, for no agent waits."""
+    """Carry out a step. For a person's decision the task starts again, since no agent waits."""
     model = ScriptedSmolModel(case.scenario.script)
     agent: ToolCallingAgent
     error = ""

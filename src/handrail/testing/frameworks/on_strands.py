@@ -1,4 +1,4 @@
-"""The scenarios on Strands Agents, whose sessions are kept in files."""
+"""The scenarios on Strands Agents, which stores its sessions in files."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class ScriptedStrandsModel(Model):
         raise ConfigError("a scripted model gives no answer of a given form")
 
     async def stream(self, messages: Any, *_: Any, **__: Any) -> AsyncIterable[Any]:
-        """Yield the turn after those that stand in the messages."""
+        """Yield the turn after those in the messages."""
         ids = [use["toolUseId"] for use in _parts(messages, "toolUse")]
         turn = turn_after(self.script, ids)
         self.turns += 1

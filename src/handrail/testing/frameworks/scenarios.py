@@ -97,7 +97,7 @@ class Scenario(Struct, frozen=True):
 
 
 def turn_after(script: Sequence[ScriptedTurn], answered: Sequence[str]) -> ScriptedTurn:
-    """Return the model's next turn, given the ids of the calls that stand in the conversation."""
+    """Return the model's next turn, given the ids of the calls in the conversation."""
     done = set(answered)
     for turn in script:
         if not turn.calls or not any(id in done for id, _, _ in turn.calls):
@@ -288,10 +288,11 @@ def _did(wanted: list[str], world: World, talk: Talk) -> Cell:
 
 
 def _denied(world: World, talk: Talk) -> Cell:
-    told = any("too much" in text for text in talk.texts)
+    has_reason = any("too much" in text for text in talk.texts)
     effects = world.effects()
-    text = "paid" if effects else f"not paid, reason {'told' if told else 'not told'}"
-    return Cell(_with_error(text, talk), not effects and told)
+    reason = "told" if has_reason else "not told"
+    text = "paid" if effects else f"not paid, reason {reason}"
+    return Cell(_with_error(text, talk), not effects and has_reason)
 
 
 def _stale(world: World, talk: Talk) -> Cell:

@@ -210,7 +210,7 @@ class Service(Toolset):
 
     Attributes:
         operations: Its tools.
-        left_out: Operations that are none, each with the reason.
+        left_out: Operations that are no tools, each with the reason.
     """
 
     def __init__(

@@ -218,7 +218,7 @@ def _only_reads(tree: exp.Expr | None, dialect: str) -> exp.Query:
                 "Use common functions of SQL, or do the rest of the work outside of the query.",
             )
         if _tells_of_the_session(node, dialect):
-            what = "It asks who is connected to what, which is not told here."
+            what = "It asks about the connection itself, which cannot be read here."
             raise _refusal(
                 what, "Read the tables. A column of such a name must be quoted."
             )

@@ -42,7 +42,7 @@ class Setting(Struct, frozen=True):
     value: str
     source: str
     is_exposed: bool = False
-    """Whether a secret stands in a file of settings."""
+    """Whether it is a secret in a file of settings."""
 
 
 @click.command("config")
@@ -69,7 +69,7 @@ def command(as_json: bool) -> None:
 
 
 def _of_commands() -> Iterator[Setting]:
-    """Yield what every command uses unless it is told otherwise."""
+    """Yield the defaults of every command's options."""
     if os.environ.get("HANDRAIL_STORE"):
         source = _ENVIRONMENT
     elif options.store_setting("place"):
@@ -103,7 +103,7 @@ def _of_environment() -> Iterator[Setting]:
 
 
 def _of_files() -> Iterator[Setting]:
-    """Yield what stands in the files of settings, except for what is shown already."""
+    """Yield the other settings in the files."""
     for table in settings.TABLES:
         values = settings.table(table)
         if values:

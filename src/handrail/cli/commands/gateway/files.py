@@ -21,7 +21,7 @@ _IS_FILE = click.Path(path_type=Path)
 @options.debug
 @click.pass_context
 def import_file(context: click.Context, client_file: Path, as_json: bool) -> None:
-    """Move the servers of a client's file behind the gateway; the file as it was is kept beside it.
+    """Move the servers of a client's file behind the gateway; a copy of the file stays beside it.
 
     Knows the files of Claude Desktop, Claude Code, Cursor, Windsurf and VS Code.
 

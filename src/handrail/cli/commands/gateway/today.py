@@ -82,11 +82,11 @@ def today(context: click.Context, as_json: bool) -> None:
 
 
 def leave_out_answered(ends: Iterable[AuditRecord]) -> list[AuditRecord]:
-    """Leave out the calls that waited for a person and were done afterwards: a client makes such a call again.
+    """Leave out the calls that waited for a person and were done afterwards, when the client made them again.
 
-    The call that was made again is known by its run and its tool; each that was done stands for one that waited.
+    Run and tool identify the repeated call. Each call that was done replaces one that waited.
     """
-    kept: dict[int, AuditRecord] = {}
+    remaining: dict[int, AuditRecord] = {}
     waited: dict[tuple[str, str], list[int]] = {}
     for record in ends:
         end = _end_of(record.body)
@@ -94,9 +94,9 @@ def leave_out_answered(ends: Iterable[AuditRecord]) -> list[AuditRecord]:
         if end == Code.APPROVAL_PENDING:
             same.append(record.seq)
         elif end == "done" and same:
-            del kept[same.pop()]
-        kept[record.seq] = record
-    return list(kept.values())
+            del remaining[same.pop()]
+        remaining[record.seq] = record
+    return list(remaining.values())
 
 
 def read_since(store: AuditStore, since: float) -> Iterator[AuditRecord]:

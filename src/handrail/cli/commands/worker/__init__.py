@@ -115,7 +115,7 @@ def command(
     tables = settings.table("schedule", schedule_file and file_at(schedule_file))
     if schedule_file and not tables:
         raise ConfigError(f"{schedule_file} has no table [schedule.NAME]")
-    kept = retention_from(settings.table("retention"))
+    retention = retention_from(settings.table("retention"))
     _log_to_stderr()
     with ExitStack() as opened:
         opened.enter_context(redirect_stdout(sys.stderr))  # what tools print
@@ -133,7 +133,7 @@ def command(
                 grace_s=grace_s,
                 await_model_s=await_model_s,
                 tables=tables,
-                kept=kept,
+                retention=retention,
             )
         )
 
@@ -150,7 +150,7 @@ async def _work(
     grace_s: float,
     await_model_s: float,
     tables: Any,
-    kept: Retention,
+    retention: Retention,
 ) -> int:
     async with setup.unattended_runtime(store) as runtime:
         if model:
@@ -173,11 +173,11 @@ async def _work(
                 log.info("health is answered on %s", await health.listen(*address))
             if tables:
                 beside.append(asyncio.ensure_future(_keep_schedule(runtime, tables)))
-            if kept.periods():
+            if retention.periods():
                 keeping = asyncio.to_thread(
                     keep_regularly,
                     store,
-                    kept,
+                    retention,
                     stop,
                     by="handrail worker",
                     tell=_log_deleted,
