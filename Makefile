@@ -1,6 +1,6 @@
 # `make demo` and `make test` do all their own set-up: a virtual environment, by uv when it is on PATH, else by venv and pip.
 
-PYTHON ?= $(firstword $(foreach name,python3.13 python3.12 python3.11 python3,$(if $(shell $(name) -c 'import sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo yes),$(name))))
+PYTHON ?= $(firstword $(foreach name,python3.14 python3.13 python3.12 python3.11 python3,$(if $(shell $(name) -c 'import sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo yes),$(name))))
 UV ?= $(shell command -v uv 2>/dev/null)
 BIN = .venv/bin
 # In a variable: a comma would end an argument of `call`.

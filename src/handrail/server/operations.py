@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Mapping
+from inspect import iscoroutinefunction
 from typing import Any, Literal, TypeAlias
 from urllib.parse import unquote
 
@@ -150,7 +151,7 @@ class ApiOperation(Struct, frozen=True):
 
     async def _answer(self, call: ApiCall) -> Response:
         try:
-            if asyncio.iscoroutinefunction(self.handler):
+            if iscoroutinefunction(self.handler):
                 given = await self.handler(call)
             else:
                 given = await asyncio.to_thread(self.handler, call)
