@@ -266,7 +266,7 @@ class Completions(Struct, frozen=True):
 
     @property
     def streams_by_default(self) -> bool:
-        """Whether a request that does not say gets a stream."""
+        """Whether a request without the field `stream` gets a stream."""
         return False
 
     def encode_turn(
@@ -381,7 +381,7 @@ class Generate(Completions, frozen=True):
 
     @property
     def streams_by_default(self) -> bool:
-        """Whether a request that does not say gets a stream."""
+        """Whether a request without the field `stream` gets a stream."""
         return True
 
     def encode_error(self, message: str, *, status: int, type: str) -> dict[str, Json]:
