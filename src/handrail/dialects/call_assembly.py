@@ -180,7 +180,7 @@ def with_ids(calls: list[ToolCall], answer: str = "") -> list[ToolCall]:
 
 
 def was_made(id: str) -> bool:
-    """Whether an id is one of `with_ids`, perhaps numbered since: where an id may stay out, such a one says nothing."""
+    """Whether `with_ids` made an id, perhaps numbered since. Where an id is optional, such an id is left out."""
     return _MADE.fullmatch(id) is not None
 
 

@@ -57,7 +57,7 @@ _FIRST_HALF = re.compile("[\ud800-\udbff]")
 def join_halves(text: str) -> str:
     """Return the text with each pair of adjacent halves joined into one character.
 
-    >>> with_pairs_joined("\\ud83d" + "\\ude00")
+    >>> join_halves("\\ud83d" + "\\ude00")
     '😀'
     """
     if not has_half(text):

@@ -257,7 +257,7 @@ class Link:
             return f"cannot be used: {MessageTooLong()}"
         if isinstance(error, TimeoutError):
             return f"did not answer within {self.connect_s:g} s"
-        if self.child is not None and self._has_exited():
+        if self.child is not None and self._has_exited_by_itself():
             return f"ended at once, with exit code {self.child.process.returncode}"
         if delivery.error is not None:
             return f"cannot be reached: {describe(delivery.error)}"
@@ -270,7 +270,7 @@ class Link:
         reason = describe(flatten(error)) if error is not None else "it was closed"
         return f"cannot be connected to: {reason}"
 
-    def _has_exited(self) -> bool:
+    def _has_exited_by_itself(self) -> bool:
         assert self.child is not None
         code = self.child.process.returncode
         return code is not None and code >= 0 and not self._closing.is_set()

@@ -193,7 +193,7 @@ class ScriptedServer(Serving):
         raise ConfigError(f"nothing is served at {path}")
 
     def next_fault(self, path: str, body: dict[str, Json]) -> Fault | None:
-        """Note a request and return what is to go wrong with it."""
+        """Record a request; return the fault to answer it with, if any."""
         with self._lock:
             self.requests.append(body)
             self.paths.append(path)

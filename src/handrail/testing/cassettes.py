@@ -287,7 +287,7 @@ class Cassette:
         taped.arguments = got
 
     def note(self, asked: str, answer: Turn) -> None:
-        """A model has answered."""
+        """Record a model's answer."""
         self._tape.turns.append(TapedTurn(self._redactor.text(asked), answer))
 
     def _canonical(self, bound: Mapping[str, Any]) -> Json:

@@ -145,14 +145,14 @@ class Child:
         return value
 
     def end(self) -> None:
-        """Kill it if it still lives, and bury it."""
+        """Kill it if it is alive, and reap it."""
         if not self._over:
             os.kill(self.pid, signal.SIGKILL)
             while self._more():
                 pass
 
     def _more(self) -> bool:
-        """Hear what it says next; False when that was its last."""
+        """Read the next part of its output; return False at the end."""
         if self._over:
             return False
         until = monotonic() + PATIENCE_S
@@ -171,7 +171,7 @@ class Child:
 
 
 def _work(work: Callable[[Callable[[], None]], Json], line: int) -> None:
-    """Work in the child, say what came of it, and end without anything that the parent has prepared for its own end."""
+    """Do the work in the child, report its result, and exit without running the parent's exit handlers."""
     try:
         report = [False, work(lambda: _say(line, b"reached\n"))]
     except BaseException:
@@ -317,7 +317,7 @@ def run_in_child(deed: Deed, tools: Tools, *, store: str, **how: Any) -> Json:
 
 
 def _compile(tools: Tools) -> Toolset:
-    """Return tools that are made out already: it costs more than a fork, and both processes would do it."""
+    """Return the tools compiled: that costs more than a fork, and both processes would do it."""
     toolset = Toolset(tools)
     for tool in toolset:
         _ = tool.checker, tool.bind, tool.injected_parameters

@@ -144,7 +144,7 @@ _NOISE = Fraction(1, 10**40)
 
 
 def _is(number: Number, whole: int) -> bool:
-    """Whether a number is that whole one, as far as a rounded number can be."""
+    """Whether a number equals a whole one, within the precision of a rounded number."""
     gap = abs(number.value - whole)
     if number.exact:
         return gap == 0

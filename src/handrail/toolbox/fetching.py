@@ -166,7 +166,7 @@ def _read_bounded(
 
 
 def check_status(answer: Answer, whom: str) -> None:
-    """Raise what a status means that passes: too many requests, or a service that is down.
+    """Raise the error of a temporary status: too many requests, or a service that is down.
 
     Args:
         whom: How the service is called in the message.
@@ -207,7 +207,7 @@ def _retry_after_s(answer: Answer) -> float | None:
 def _decompress(response: httpx2.Response) -> Iterator[bytes]:
     """Give the body in pieces of at most 64 KiB: a megabyte of compressed zeros is a gigabyte.
 
-    A piece is what has come: to fill up each one would be to wait a day for who sends a byte a second.
+    Pieces are given as they arrive: filling each one up could take a day if the sender sends a byte a second.
     """
     coding = response.headers.get("content-encoding", "identity").strip().lower()
     if coding in ("identity", ""):

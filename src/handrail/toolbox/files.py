@@ -405,7 +405,7 @@ class Files(Toolset):
     def was_written(
         self, arguments: Mapping[str, Json], _: Context[Any]
     ) -> Found | NotFound | Unknown:
-        """Say whether a write happened whose answer was lost: its text is there, or what it was to replace still is."""
+        """Return whether a write without an answer happened: its text is there, or the earlier content still is."""
         path = arguments["path"]
         wanted = arguments.get("version", "")
         try:

@@ -259,7 +259,7 @@ def _list_names(kind: str, names: Sequence[str]) -> str:
 async def _run_process(
     command: Sequence[str], environment: Mapping[str, str], *, newest: bool
 ) -> CommandOutput:
-    """Run a command to its end. When it is given up on the way, it is killed, with all that it began."""
+    """Run a command to its end. If the call is given up, kill the command and everything that it started."""
     pipe = asyncio.subprocess.PIPE
     nothing = asyncio.subprocess.DEVNULL
     try:
@@ -431,7 +431,7 @@ _SERVER_SAYS = re.compile(r"error from server \((\w+)\):\s*(.*)", re.I)
 
 
 class KubectlFailed(Exception):
-    """`kubectl` failed in a way that has no words for a model; its own are for the log."""
+    """`kubectl` failed for a reason that no message to a model covers; its own message goes to the log."""
 
 
 def failure_from(words: str, where: Where) -> Exception:

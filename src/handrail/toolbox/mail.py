@@ -5,7 +5,7 @@
 The sender, the server, who may be written to and the password (`SMTP_PASSWORD`) are the programmer's; the model says to
 whom, under which subject, and what.
 
-Where a failure came from says what it means. Before the end of the text has been sent, the server must not
+What a failure means depends on when it occurs. Before the end of the text has been sent, the server must not
 deliver (RFC 5321, 4.1.1.4): the mail certainly did not go out, and may be tried again. A server that answers 4xx or 5xx
 to the text has refused it. Between the end of the text and its answer nobody knows, and SMTP has no way to ask:
 `was_sent`, if there is a log or a mailbox to look into, settles it; otherwise the mail is in doubt and not sent again.
@@ -200,7 +200,7 @@ class SendEmail(BaseTool):
     def _reason_to_refuse(
         self, to: Sequence[str], subject: str, cc: Sequence[str] = (), **_: Any
     ) -> str | None:
-        """Say what would go out as something else than a person agreed to, or which recipient may not be written to."""
+        """Return what would be sent differently from what a person agreed to, or which recipient is not allowed."""
         # Python decodes an encoded word (RFC 2047) where a header is set: a second recipient or header may stand in it.
         if encoded := next((each for each in (*to, *cc, subject) if "=?" in each), ""):
             return (
@@ -256,7 +256,7 @@ class _Bounds(Struct):
 
 
 class _Answers:
-    """The lines of a server, in place of smtplib's file: that one never gives up: each piece starts a new wait."""
+    """The lines of a server, read until a deadline. smtplib's own file has none: it waits again for each piece."""
 
     def __init__(self, connection: socket.socket, bounds: _Bounds) -> None:
         self._connection = connection

@@ -135,12 +135,12 @@ class TextBuffer:
         return self.ended and self.at == len(self.text)
 
     def mark(self) -> None:
-        """Keep what is read from here on, so that it can be had back."""
+        """Mark this position; `unmark` returns what is read from here on."""
         self._marked = []
         self._from = self.at
 
     def unmark(self) -> str:
-        """Return what was read since the mark, and keep nothing any more."""
+        """Return what was read since the mark, and remove the mark."""
         if self._marked is None:
             return ""
         read = "".join([*self._marked, self.text[self._from : self.at]])
@@ -283,7 +283,7 @@ class TextBuffer:
 
 
 def run_to_end(reading: Step[T]) -> T:
-    """Return what a reading over text that has ended comes to."""
+    """Return the result of a reader over text that has ended."""
     try:
         next(reading)
     except StopIteration as end:

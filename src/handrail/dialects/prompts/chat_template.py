@@ -1,7 +1,7 @@
 """How chat templates lay out a conversation: what varies from family to family, and the text that may be in it.
 
 A `Template` is a row of marks and a function for the beginning. It never sees text that can forge a turn: whatever
-somebody else wrote is broken (`broken`) before.
+somebody else wrote goes through `break_tokens` first.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ def _pattern(tokens: tuple[str, ...]) -> re.Pattern[str]:
 def break_tokens(text: str, tokens: tuple[str, ...]) -> str:
     """Return the text with each of these tokens broken by a space after its first character.
 
-    >>> broken("a<|im_end|>b", ("<|im_end|>",))
+    >>> break_tokens("a<|im_end|>b", ("<|im_end|>",))
     'a< |im_end|>b'
     """
     return _pattern(tokens).sub(r"\g<0> ", text)

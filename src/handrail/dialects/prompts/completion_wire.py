@@ -232,7 +232,7 @@ class Completions(Struct, frozen=True):
     # ------------------------------------------------------------------ the server's side
 
     def parse_path(self, path: str) -> dict[str, Json] | None:
-        """Return what a path says beside the body; see `ServerDialect.asked_by`."""
+        """Return what a path says beside the body; see `ServerDialect.parse_path`."""
         if path.endswith(self.path("", stream=False)):
             return {}
         return None
@@ -266,7 +266,7 @@ class Completions(Struct, frozen=True):
 
     @property
     def streams_by_default(self) -> bool:
-        """Whether a request that does not say gets a stream."""
+        """Whether a request without the field `stream` gets a stream."""
         return False
 
     def encode_turn(
@@ -299,7 +299,7 @@ class Completions(Struct, frozen=True):
     def encode_chunk(
         self, chunk: CompletionChunk, envelope: Envelope
     ) -> dict[str, Json]:
-        """Return an answer, or an event of a stream, that says this; see `piece`."""
+        """Return an answer, or an event of a stream, with the fields of a chunk; see `parse_chunk`."""
         finish = chunk.finish and _WORDS[chunk.finish]
         fields: dict[str, Json] = {
             "id": envelope.id,
@@ -381,7 +381,7 @@ class Generate(Completions, frozen=True):
 
     @property
     def streams_by_default(self) -> bool:
-        """Whether a request that does not say gets a stream."""
+        """Whether a request without the field `stream` gets a stream."""
         return True
 
     def encode_error(self, message: str, *, status: int, type: str) -> dict[str, Json]:
@@ -409,7 +409,7 @@ class Generate(Completions, frozen=True):
     def encode_chunk(
         self, chunk: CompletionChunk, envelope: Envelope
     ) -> dict[str, Json]:
-        """Return an answer, or a line of a stream, that says this; see `piece`."""
+        """Return an answer, or a line of a stream, with the fields of a chunk; see `parse_chunk`."""
         at = datetime.fromtimestamp(envelope.created, UTC).isoformat()
         head = {"model": envelope.model, "created_at": at}
         fields: dict[str, Json] = {

@@ -193,7 +193,7 @@ class PromptDialect(Struct, frozen=True, dict=True):  # it keeps what it has wor
     def answer_opening(
         self, tools: Iterable[ToolLike] | None = None, options: Options | None = None
     ) -> str:
-        """Return what a prompt with these options already holds of the answer; see `opened_by`.
+        """Return what a prompt with these options already holds of the answer; see `find_opening`.
 
         A call that is opened comes without any thought before it.
         """
@@ -249,7 +249,7 @@ class PromptDialect(Struct, frozen=True, dict=True):  # it keeps what it has wor
         What the prompt has opened is not written again, and reasoning that it has opened is closed.
 
         Args:
-            opened: See `opened_by`; what every prompt of the family opens if left out.
+            opened: See `find_opening`; what every prompt of the family opens if left out.
         """
         names = writing.name_map(tools, self.names)
         ids = self._ids(turn.calls)
@@ -308,7 +308,7 @@ class PromptDialect(Struct, frozen=True, dict=True):  # it keeps what it has wor
         """Return the turn of a whole answer.
 
         Args:
-            opened: What the prompt already held of the answer; see `opened_by`.
+            opened: What the prompt already held of the answer; see `find_opening`.
             finish: How the server says that the model ended, if it says so.
         """
         stream = self.stream(tools, opened=opened)

@@ -317,7 +317,7 @@ class Anthropic(BaseWire):
     # -- the provider's side -------------------------------------------------------------------------------------------
 
     def parse_path(self, path: str) -> dict[str, Json] | None:
-        """Return what a path says beside the body; see `ServerDialect.asked_by`."""
+        """Return what a path says beside the body; see `ServerDialect.parse_path`."""
         if path.endswith("/messages"):
             return {}
         return None
@@ -475,7 +475,7 @@ class AnthropicStream(EventStream):
             self._close(block, deltas)
 
     def _close(self, block: ContentBlock, deltas: list[Delta]) -> None:
-        """Take the arguments that came whole, in the block's first event, for those that came in no other."""
+        """Take the arguments from the block's first event, if no later event brought any."""
         if block.is_call and not block.arguments:
             text = block.take_whole_input()
             deltas.append(

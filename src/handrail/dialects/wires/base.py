@@ -67,7 +67,7 @@ class BaseWire(ABC):
     def define(
         self, tools: Collection[ToolLike], strict: bool
     ) -> list[dict[str, Json]]:
-        """Describe the tools; see `definitions`, which remembers it."""
+        """Describe the tools; `definitions` caches the result."""
 
     def classify(
         self, status: int | None, headers: Mapping[str, str], body: Json | bytes

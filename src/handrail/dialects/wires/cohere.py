@@ -227,7 +227,7 @@ class Cohere(BaseWire):
     # -- the provider's side -------------------------------------------------------------------------------------------
 
     def parse_path(self, path: str) -> dict[str, Json] | None:
-        """Return what a path says beside the body; see `ServerDialect.asked_by`."""
+        """Return what a path says beside the body; see `ServerDialect.parse_path`."""
         if path.endswith("/chat"):
             return {}
         return None

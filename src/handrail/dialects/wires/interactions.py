@@ -254,7 +254,7 @@ class Interactions(BaseWire):
     # -- the provider's side -------------------------------------------------------------------------------------------
 
     def parse_path(self, path: str) -> dict[str, Json] | None:
-        """Return what a path says beside the body; see `ServerDialect.asked_by`. Any version will do."""
+        """Return what a path says beside the body; see `ServerDialect.parse_path`. Any version will do."""
         if path.endswith("/interactions"):
             return {}
         return None

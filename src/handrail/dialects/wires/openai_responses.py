@@ -416,7 +416,7 @@ class OpenAIResponses(BaseWire):
     # -- the provider's side -------------------------------------------------------------------------------------------
 
     def parse_path(self, path: str) -> dict[str, Json] | None:
-        """Return what a path says beside the body; see `ServerDialect.asked_by`."""
+        """Return what a path says beside the body; see `ServerDialect.parse_path`."""
         if path.endswith("/responses"):
             return {}
         return None

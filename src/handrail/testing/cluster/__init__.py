@@ -108,7 +108,7 @@ class StandInCluster(Loopback):
     # ------------------------------------------------------------------ what is asked
 
     def note(self, asked: ReceivedRequest) -> Fault | None:
-        """Keep a request; return what is to go wrong with it."""
+        """Record a request; return the fault to answer it with, if any."""
         super().note(asked)
         return next(
             (

@@ -3,7 +3,7 @@
 It asks the API server of a kubeconfig that is written as JSON, such as a `StandInCluster` makes; words on stderr and
 exit codes are those of kubectl 1.32. Only the standard library is used, so that it starts at once.
 
-Rule: whatever the real one would not be asked by the tools is an error here, so that no test passes by accident.
+Rule: arguments that the tools never give the real one are an error here, so that no test passes by accident.
 """
 
 from __future__ import annotations

@@ -353,7 +353,7 @@ class Wire:
     def check_origin(self, operation: Operation) -> None:
         """Raise where an operation would send a credential to a server that is not the document's first.
 
-        Whoever wrote an operation into a document may not be whom the credential is for.
+        The author of an operation in the document need not be the service that the credential is for.
 
         Raises:
             ConfigError: Its origin is none of `auth_origins` either.
@@ -530,7 +530,7 @@ class OperationTool(HttpTool):
 
 
 class _UncertainStatus(Exception):  # it carries an answer, as HTTP libraries' errors do
-    """An answer by which nobody knows whether the call may have happened."""
+    """An answer that leaves open whether the call happened."""
 
     def __init__(self, status: int, headers: Mapping[str, str]) -> None:
         super().__init__(f"HTTP {status}")
@@ -548,7 +548,7 @@ def _ascii(key: str) -> str:
 
 
 def _value(answer: Answer) -> Any:
-    """Return an answer as JSON, as text, or as what is to be looked at."""
+    """Return an answer as JSON, as text, or as `Media`."""
     kind = answer.media_type
     if kind == "application/json" or kind.endswith("+json") or not kind:
         try:

@@ -39,7 +39,7 @@ class RequestBuilder:
 def write_request(
     operation: Operation, given: Mapping[str, Json], query_keys: set[str]
 ) -> RequestBuilder:
-    """Return the request that an operation is with these arguments.
+    """Return the request of an operation with these arguments.
 
     Args:
         query_keys: Names under which credentials go in the query, which no argument may take.
@@ -258,7 +258,7 @@ def _in_matrix(place: Place, value: Json) -> str:
 
 
 def _no_segment(argument: str, what: str) -> NoEffect:
-    """Servers take such a segment for another path, or for none."""
+    """Return the refusal of a path segment that servers would read as another path, or as none."""
     return NoEffect(
         Code.INVALID_ARGUMENTS,
         f"`{argument}` becomes a part of the path, and must not be {what}.",

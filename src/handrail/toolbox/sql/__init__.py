@@ -7,8 +7,8 @@
 The model gets `list_tables`, `describe_table` and `query`, and calls a database by its name. Its address and password
 it never learns. Reading only is held twice, by the engine and by the text: see `sqlite`, `postgres` and `guard`.
 
-Not held: what a function or view that somebody made in the database does with the rights of its owner. Give the tools
-a role of their own (`?options=-crole%3Danalyst`) that may read what a model may read.
+Not prevented: what a function or view in the database does with the rights of its owner. Give the tools a role of their
+own (`?options=-crole%3Danalyst`) that may read what a model may read.
 """
 
 from __future__ import annotations

@@ -150,7 +150,7 @@ def query_failure(
 
 
 def words(text: str) -> str:
-    """Return an engine's own words in one line; a part of the query in them may hold any character."""
+    """Return an engine's message in one line; a part of the query in it may hold any character."""
     printable = "".join(
         each if each.isprintable() else " " for each in text[: 2 * MOST_SHOWN]
     )

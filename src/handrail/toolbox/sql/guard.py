@@ -268,7 +268,7 @@ _TIMES = {"CurrentDate", "CurrentTime", "CurrentTimestamp"}
 def _characters(node: exp.Expr) -> exp.Expr | None:
     """Return the characters that a function compares with each one of a text.
 
-    Of a text and characters of a megabyte each, that is 20 minutes in which neither engine can be interrupted.
+    With a megabyte of each, that takes 20 minutes, in which neither engine can be interrupted.
     """
     if isinstance(node, exp.Trim):
         return node.args.get("expression")
