@@ -577,6 +577,55 @@ class DurableContract(
             odd.result(PATIENCE_S)
         assert claiming.result(PATIENCE_S).state is ClaimState.FRESH
 
+    @pytest.mark.parametrize(
+        "damage",
+        [
+            "UPDATE steps SET body = '{'",
+            "UPDATE steps SET kind = 'steps', body = '[7]'",
+            "UPDATE runs SET result = '{'",
+            "UPDATE runs SET input = '{'",
+        ],
+    )
+    def test_a_run_that_cannot_be_read_refuses_its_own_caller_only(self, store, damage):
+        step = JournalStep("1.m", "model", {})
+        now(store.begin_run(RunRecord("damaged", {}), steps=[step]))
+        store.use_connection(lambda database: database.run(damage))
+        stands = Event()
+        store._writer.submit(lambda _: stands.wait(PATIENCE_S))
+        beginning = store.begin_run(RunRecord("damaged", {}, epoch=1))
+        claiming = store.claim(A_REFUND)  # in one group with it
+        stands.set()
+        with pytest.raises(StoreUnavailable, match=r"run 'damaged' cannot be read"):
+            beginning.result(PATIENCE_S)
+        assert claiming.result(PATIENCE_S).state is ClaimState.FRESH
+        with pytest.raises(StoreUnavailable, match=r"run 'damaged' cannot be read"):
+            now(store.load_run("damaged"))
+        [listed] = now(store.list_runs())
+        assert listed.run_id == "damaged"
+        [browsed] = now(store.browse_runs())
+        assert browsed.stored.record == listed
+        [[epoch]] = store.use_connection(
+            lambda database: database.run("SELECT epoch FROM runs")
+        )
+        assert epoch == 1
+
+    def test_the_result_of_a_write_that_cannot_be_read_fails_its_own_caller_only(
+        self, store
+    ):
+        fence = now(store.claim(A_REFUND)).fence
+        now(store.settle(Settle(A_REFUND.scope, A_REFUND.key, fence, "done", {})))
+        store.use_connection(
+            lambda database: database.run("UPDATE effects SET value = '{'")
+        )
+        stands = Event()
+        store._writer.submit(lambda _: stands.wait(PATIENCE_S))
+        again = store.claim(A_REFUND)
+        other = store.claim(replace(A_REFUND, key="another", fingerprint=b"x"))
+        stands.set()
+        with pytest.raises(StoreUnavailable, match="JSONDecodeError"):
+            again.result(PATIENCE_S)
+        assert other.result(PATIENCE_S).state is ClaimState.FRESH
+
     def test_who_finds_others_quicker_each_time_fails_alone(self, store):
         def decide(_database, _now, _arguments):
             raise RetryGroup
