@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 
+import click
+
 from handrail.cli.printer import Printer, console, print_columns
 from handrail.cli.run_lines import describe_cache, turn_lines
 from handrail.cli.store_access import command_line, indent_json, say, span
@@ -95,7 +97,7 @@ class RunPage:
         for turn in self._history.turns:
             self._printer.say(f"turn {turn.number}, as the provider sent it")
             if raw := turn.turn.raw:
-                say(indent_json(raw))
+                click.echo(indent_json(raw))
             else:
                 say("not stored: nothing in it has to be sent back unchanged")
 
@@ -107,7 +109,9 @@ class RunPage:
         if text and not (last and last.calls and text == last.text):
             self._printer.say(text)
         # not wrapped: there are commands in it, to be copied
-        say("\n" + "\n".join(self._next(status)))
+        click.echo()
+        for line in self._next(status):
+            say(line)
 
     def _next(self, status: str) -> Iterator[str]:
         run_id = self._history.stored.record.run_id
