@@ -21,7 +21,7 @@ from handrail.dialects import dialect
 from handrail.journal.codec import input_from_json, result_from_json, turn_from_json
 from handrail.messages import Turn, conversation_of
 from handrail.process_identity import owner
-from handrail.records import JOURNAL_V, JournalEntry
+from handrail.records import JOURNAL_V, JournalEntry, describe_time
 from handrail.stores.sqlite import SqliteStore
 from handrail.testing import call
 from tests.cli.keeping import ASKING
@@ -142,6 +142,26 @@ def test_a_run_that_waits_for_a_worker_says_so(deployed):
         "note:    the worker that took it has no tool pay"
         in made("runs", "show", "r1").stdout
     )
+
+
+def test_a_run_that_waits_for_its_model_says_so_and_not_that_it_waits_for_a_worker(
+    deployed,
+):
+    made = deployed(PAID)
+    made("runs", "submit", "Delete A-1.", "--run-id", "r1", "--queue", "mail")
+    with SqliteStore(made.place.removeprefix("sqlite:")) as store:
+        store.take_segment("r1", 1, after_death=False).result(10)
+        away = {"wait_s": 60.0, "why": "its model is away", "model_turn": 1}
+        store.finish_segment("r1", 1, **away).result(10)
+        [told] = store.list_submitted(["r1"]).result(10).values()
+    assert told.note == (
+        f"not before {describe_time(told.wake_at)}: its model is away"
+    )
+    assert made("runs", "show", "r1").stdout.endswith(
+        f"\nwaits in queue mail, {told.note}\n"
+    )
+    assert f"queued in mail ({told.note})" in made("runs", "list").stdout
+    assert made.json("runs", "show", "r1")["note"] == told.note
 
 
 def test_who_answers_for_a_run_of_workers_is_not_told_to_resume_it(deployed):
