@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from threading import Event, Thread
@@ -659,7 +659,41 @@ class DurableContract(
             step = JournalStep("1.m", "model", {})
             now(source.append_entry(JournalEntry("r", 1, [step], "running")))
             maintenance.copy_store(source, store)
-        assert now(store.load_run("r")).record.epoch == taken.epoch == 2
+            own = JournalStep("1.m", "model", {"said": "by who took it over"})
+            now(store.append_entry(JournalEntry("r", 2, [own], "running")))
+            maintenance.copy_store(source, store)
+        copied = now(store.load_run("r"))
+        assert copied.record.epoch == taken.epoch == 2
+        assert copied.steps == (own,)
+
+    def test_a_copy_that_breaks_off_leaves_no_run_without_its_steps_and_writes(
+        self, store, tmp_path, monkeypatch
+    ):
+        step = JournalStep("1.m", "model", {"said": 1})
+        write = store.use_connection
+        left = 0
+
+        def write_and_break_off(job):
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise StoreUnavailable("the connection broke")
+            return write(job)
+
+        monkeypatch.setattr(store, "use_connection", write_and_break_off)
+        with SqliteStore(tmp_path / "source.db") as source:
+            now(source.begin_run(RunRecord("r", {}), steps=[step]))
+            fence = now(source.claim(replace(A_REFUND, run_id="r"))).fence
+            now(source.settle(Settle("refund", A_REFUND.key, fence, "done", {})))
+            for writes in range(1, 20):
+                left = writes
+                with suppress(StoreUnavailable):
+                    maintenance.copy_store(source, store)
+                copied = now(store.load_run("r"))
+                if copied is not None:
+                    assert copied.steps == (step,)
+                    assert now(store.load_write("refund", A_REFUND.key)) is not None
+        assert copied is not None
 
     @pytest.mark.parametrize(
         ("before", "after"), [(b"one", b"two"), (b"one", b""), (b"", b"two")]
