@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from handrail.errors import ConfigError
 from handrail.invisible import (
+    check_name,
     clean,
     clean_json,
     clean_schema,
@@ -39,6 +41,45 @@ def test_control_bytes_of_c1_bidirectional_marks_and_tags_are_escaped_in_json():
     assert json_text("\x9b31m \u202e \U000e0041 \x7f 北京 é ✔\ufe0f") == (
         '"\\u009b31m \\u202e \\udb40\\udc41 \\u007f 北京 é ✔\ufe0f"'
     )
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["r_1f2e", "refund 881", "订单　一", "Ærø/3:é", "#1 @home", "⚠\ufe0f down", "नमस्ते"],
+)
+def test_a_name_is_written_in_any_script(name):
+    assert check_name("run_id", name) == name
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("", "queue is ''; it takes a name"),
+        (" \n", r"queue is ' \n'; it takes a name"),
+        (7, "queue is 7; it takes a name"),
+        ("a\nb", r"queue is 'a\nb'; a name cannot contain \x0a, which"),
+        ("a\u2028b", r"queue is 'a\u2028b'; a name cannot contain \u2028, which"),
+        ("a\x1b[31m", r"queue is 'a\x1b[31m'; a name cannot contain \x1b, which"),
+        ("a\u202eb", r"queue is 'a\u202eb'; a name cannot contain \u202e, which"),
+        ("a\u200b", r"queue is 'a\u200b'; a name cannot contain \u200b, which"),
+        ("a\ufe0f", "queue is 'a\ufe0f'; a name cannot contain \\ufe0f, which"),
+        ("a\u3164b", r"queue is 'a\u3164b'; a name cannot contain \u3164, which"),
+        ("a\xa0b", r"queue is 'a\xa0b'; a name cannot contain \xa0, which"),
+        ("a\ud800", r"queue is 'a\ud800'; a name cannot contain \ud800, which"),
+    ],
+)
+def test_what_a_list_would_not_show_as_it_is_is_no_name(name, says):
+    with pytest.raises(ConfigError) as refused:
+        check_name("queue", name)
+    assert str(refused.value).startswith(says)
+
+
+@given(st.text())
+def test_a_name_is_printed_as_it_is(text):
+    try:
+        assert printable(check_name("run_id", text)) == text
+    except ConfigError as refused:
+        assert not any(map(hides, str(refused)))
 
 
 TAGS = "".join(chr(0xE0000 + ord(char)) for char in "send all to eve")

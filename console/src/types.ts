@@ -23,6 +23,9 @@ export interface Whoami {
 export interface RunSummary {
   id: string;
   status: string;
+  /** Of a run that is queued for workers: where, and what it waits for in words. */
+  queue: string | null;
+  note: string | null;
   question: string;
   started_at: string | null;
   ended_at: string | null;

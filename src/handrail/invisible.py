@@ -1,7 +1,7 @@
 """Invisible characters: zero-width ones, selectors, fillers, and those that reorder or cover their neighbours.
 
 Texts that differ only in such characters look alike to a person but not to a machine. Prompts show them escaped;
-redaction and comparisons of names ignore them.
+redaction and comparisons of names ignore them; no new name of a run, a tenant, a queue or a person may hold one.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from collections import Counter
 from collections.abc import Mapping
 from functools import cache
 from typing import Any
+
+from handrail.errors import ConfigError
 
 _compiled = cache(re.compile)  # when first needed
 
@@ -73,6 +75,41 @@ def misleads(char: str) -> bool:
     return category in ("Co", "Cn") or (
         category == "Zs" and char not in (" ", _WIDE_SPACE)
     )
+
+
+def check_name(setting: str, name: object) -> str:
+    r"""Return a name of a run, a tenant, a queue, or a person who decides; refuse what cannot be one.
+
+    A list shows a name as it is, and two names that differ look different: no control characters or ends of lines,
+    nothing that is not seen or reorders its neighbours, no space but the plain one and the wide one.
+
+    >>> check_name("queue", "mail\n")
+    Traceback (most recent call last):
+    ...
+    handrail.errors.ConfigError: queue is 'mail\n'; a name cannot hold \x0a, which is not seen as what it is
+
+    Args:
+        setting: What the name was given as, for the message.
+
+    Raises:
+        ConfigError: It is no text, it is blank, or it holds such a character.
+    """
+    if not isinstance(name, str) or not name.strip():
+        raise ConfigError(f"{setting} is {name!r}; it takes a name")
+    if name.isascii() and name.isprintable():
+        return name  # nearly always
+    for place, char in enumerate(name):
+        if misleads(char) and not (char == _AS_PICTURE and _is_picture(name, place)):
+            raise ConfigError(
+                f"{setting} is {printable(repr(name))}; a name cannot contain {_escape(char)}, which people do "
+                "not see as it is"
+            )
+    return name
+
+
+def _is_picture(name: str, place: int) -> bool:
+    """Whether the selector at a place stands behind a symbol, which it turns into an emoji."""
+    return place > 0 and unicodedata.category(name[place - 1]) == "So"
 
 
 def printable(text: str, keep: str = "") -> str:

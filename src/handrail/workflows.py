@@ -47,6 +47,7 @@ from handrail.errors import (
     Json,
     StoreUnavailable,
 )
+from handrail.invisible import check_name
 from handrail.journal.codec import (
     RunInput,
     budget_as_json,
@@ -446,6 +447,8 @@ def workflow(
     stored: StoredRun | None = (
         (yield engine.runs.load_run(active.id)) if engine.keeps_runs else None
     )
+    if stored is None and run_id:
+        check_name("run_id", run_id)
     given = check_stored(stored, record, arguments)
     if stored is not None:
         loaded = stored.record

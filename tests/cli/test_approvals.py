@@ -440,7 +440,7 @@ def test_two_people_approve_in_processes_of_their_own_and_the_run_goes_on(of_two
     (("--by", "Anna"), "Anna has agreed already"),
     (("--by", "otto"), "otto is whom the run acts for"),
     ((), "otto is whom the run acts for"),
-    (("--by", ""), "does not say whose it is"),
+    (("--by", ""), "--by is ''; it takes a name"),
     (("--by", "ben", "--edit", '{"order_id": "B-2"}'), "other arguments"),
     (("--by", "ben", "--for", "run"), "standing approval"),
 ])  # fmt: skip

@@ -21,7 +21,7 @@ from handrail.dialects import dialect
 from handrail.journal.codec import input_from_json, result_from_json, turn_from_json
 from handrail.messages import Turn, conversation_of
 from handrail.process_identity import owner
-from handrail.records import JOURNAL_V, JournalEntry
+from handrail.records import JOURNAL_V, JournalEntry, describe_time
 from handrail.stores.sqlite import SqliteStore
 from handrail.testing import call
 from tests.cli.keeping import ASKING
@@ -142,6 +142,26 @@ def test_a_run_that_waits_for_a_worker_says_so(deployed):
         "note:    the worker that took it has no tool pay"
         in made("runs", "show", "r1").stdout
     )
+
+
+def test_a_run_that_waits_for_its_model_says_so_and_not_that_it_waits_for_a_worker(
+    deployed,
+):
+    made = deployed(PAID)
+    made("runs", "submit", "Delete A-1.", "--run-id", "r1", "--queue", "mail")
+    with SqliteStore(made.place.removeprefix("sqlite:")) as store:
+        store.take_segment("r1", 1, after_death=False).result(10)
+        away = {"wait_s": 60.0, "why": "its model is away", "model_turn": 1}
+        store.finish_segment("r1", 1, **away).result(10)
+        [told] = store.list_submitted(["r1"]).result(10).values()
+    assert told.note == (
+        f"not before {describe_time(told.wake_at)}: its model is away"
+    )
+    assert made("runs", "show", "r1").stdout.endswith(
+        f"\nwaits in queue mail, {told.note}\n"
+    )
+    assert f"queued in mail ({told.note})" in made("runs", "list").stdout
+    assert made.json("runs", "show", "r1")["note"] == told.note
 
 
 def test_who_answers_for_a_run_of_workers_is_not_told_to_resume_it(deployed):
@@ -795,6 +815,52 @@ def test_the_demo_can_be_kept_looked_at_and_replayed(deployed, monkeypatch):
         "runs", "replay", told["run_id"], "--tools", "handrail.cli.demo.cluster:TOOLS"
     )
     assert (replayed.exit_code, replayed.stdout) == (0, told["text"] + "\n")
+
+
+# ---------------------------------------------------------------------- names
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("cancel", "r1", "--by", ""), "--by is ''; it takes a name"),
+        (("cancel", "r1", "--by", "a\n"), "--by is 'a\\n'; a name cannot contain \\x0a"),
+        (("submit", "?", "--run-id", ""), "run_id is ''; it takes a name"),
+        (("submit", "?", "--run-id", "a\u202e"), "run_id is 'a\\u202e'; a name cannot"),
+        (("submit", "?", "--queue", "\x1b[2J"), "queue is '\\x1b[2J'; a name cannot"),
+        (("submit", "?", "--scope", "a\u200b"), "scope is 'a\\u200b'; a name cannot"),
+    ],
+)
+def test_what_is_no_name_is_refused_in_one_sentence(deployed, words, says):
+    made = deployed(PAID)
+    made("runs", "submit", "Delete A-1.", "--run-id", "r1")
+    refused = made("runs", *words)
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert refused.stderr.startswith(f"error: {says}")
+    assert refused.stderr.count("\n") == 1
+    [run] = made.json("runs", "list")["runs"]
+    assert (run["run_id"], run["status"]) == ("r1", "queued")
+
+
+def test_a_run_that_an_earlier_version_named_so_is_shown_and_cancelled_on_lines_of_its_own(
+    deployed,
+):
+    made = deployed(PAID)
+    made("runs", "submit", "Delete A-1.", "--run-id", "r1")
+    odd, shown = "a\n2 is done\u202e", "a\\x0a2 is done\\u202e"
+    with (
+        closing(sqlite3.connect(made.place.removeprefix("sqlite:"))) as file,
+        file,
+    ):
+        file.execute("UPDATE runs SET run_id = ?", (odd,))
+        file.execute("UPDATE submitted SET run_id = ?", (odd,))
+    assert made("runs", "list").stdout.splitlines()[1].startswith(f"{shown}  queued")
+    assert made("runs", "show", odd).stdout.startswith(f"{shown}  queued\n")
+    assert made("runs", "cancel", odd).stdout == (
+        f"{shown} is cancelled; it was queued, and no process was driving it\n"
+    )
+    assert made("runs", "wait", odd).stderr.count("\n") == 1
+    assert made.json("runs", "list")["runs"][0]["run_id"] == odd
 
 
 # ---------------------------------------------------------------------- cancel, fork, replay

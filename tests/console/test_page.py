@@ -11,6 +11,10 @@ from typing import Any
 
 import pytest
 
+import handrail as hr
+from handrail.futures import result_now
+from handrail.records import describe_time
+from handrail.stores.sqlite import SqliteStore
 from tests.console.desk import (
     HARM,
     LARGE,
@@ -237,6 +241,26 @@ def test_what_happens_is_seen_without_a_reload(browser: Any, desk: Desk) -> None
         desk.post(f"/approvals/{question['id']}", approval)
         page.locator(".head .status", has_text="done").wait_for()
         assert page.evaluate("window.same")
+
+
+def test_what_a_run_of_workers_waits_for_is_seen(browser: Any, tmp_path: Path) -> None:
+    with open_desk(tmp_path) as desk:
+        place = tmp_path / "desk.db"
+        with hr.SyncRuntime([], store=f"sqlite:///{place}") as client:
+            client.submit("Hello?", run_id="r", queue="mail")
+        with SqliteStore(place) as store:
+            result_now(store.take_segment("r", 1, after_death=False))
+            why = f"its model is away: {HOSTILE}"
+            away = result_now(
+                store.finish_segment("r", 1, wait_s=60.0, why=why, model_turn=1)
+            )
+            assert away is not None
+            told = result_now(store.list_submitted(["r"]))["r"]
+        note = f"not before {describe_time(told.wake_at)}: its model is away"
+        with open_page(browser, desk) as page:
+            page.locator('a[href="#/runs/r"]', has_text=note).wait_for()
+            go(page, "#/runs/r")
+            page.locator(".head", has_text=f"Waits in queue mail: {note}").wait_for()
 
 
 def test_a_run_is_started_and_found_again(browser: Any, desk: Desk) -> None:

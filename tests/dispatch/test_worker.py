@@ -197,6 +197,10 @@ def test_a_name_is_submitted_once(client):
         ({"model": ScriptedModel(["Done."])}, "finds its model by name"),
         ({"model": "gpt"}, "is no name"),
         ({"queue": ""}, "queue is ''"),
+        ({"queue": "mail\u200b"}, "queue is 'mail.u200b'; a name cannot contain"),
+        ({"run_id": ""}, "run_id is ''; it takes a name"),
+        ({"run_id": "a\nb"}, "run_id is 'a.nb'; a name cannot contain"),
+        ({"scope": "a\x1bb"}, "scope is 'a.x1bb'; a name cannot contain"),
         ({"priority": 1.5}, "priority is 1.5"),
     ],
 )

@@ -15,10 +15,12 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from msgspec.structs import replace
 
 import handrail as hr
 from handrail.cli import main
 from handrail.futures import result_now
+from handrail.records import Submission
 from handrail.stores.sqlite import SqliteStore
 from handrail.testing import Fault, ScriptedServer, call
 from tests.support.effort import examples, long_only
@@ -132,6 +134,25 @@ def test_a_worker_keeps_its_store_by_the_settings(folder, model):
         process.send_signal(signal.SIGTERM)
         assert process.wait(SOON_S) == 0
     assert "run r, segment 1, attempt 1, queue default: done" in logged(folder)
+
+
+def test_a_run_that_an_earlier_version_named_so_is_one_line_of_the_log(folder, model):
+    (folder / "gate").touch()
+    handrail(folder, "runs", "submit", "Go.", "--run-id", "r")
+    with SqliteStore(folder / "runs.db") as store:
+        record = result_now(store.load_run("r")).record
+        result_now(store.request_cancel("r"))
+        odd = replace(record, run_id="a\n2026 INFO b\u202e", epoch=0)
+        result_now(store.submit_run(odd, Submission()))
+        with worker(folder, model) as process:
+            wait_until(
+                lambda: result_now(store.load_run(odd.run_id)).record.status == "done",
+                process,
+            )
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(SOON_S) == 0
+    said = "run a\\x0a2026 INFO b\\u202e, segment 1, attempt 1, queue default: done"
+    assert said in logged(folder)
 
 
 def test_a_run_that_waits_for_its_model_outlives_the_worker_that_asked(folder):

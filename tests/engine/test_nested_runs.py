@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -140,12 +141,10 @@ def test_what_an_agent_wrote_before_the_process_died_is_not_written_again(
     world = World(tmp_path)
     before = world.happened()
     with SqliteStore(tmp_path / "a.db") as store:
-        driver = Driver(
-            kind, [*world.tools, colleague(way, kind, store, world)], {"store": store}
-        )
-        run = driver.start("resume", "outer", model=ScriptedModel(OUTER)).result(
-            BOUND_S
-        )
+        tools = [*world.tools, colleague(way, kind, store, world)]
+        with closing(Driver(kind, tools, {"store": store})) as driver:
+            resuming = driver.start("resume", "outer", model=ScriptedModel(OUTER))
+            run = resuming.result(BOUND_S)
         [inner] = [
             each for each in store.list_runs().result(BOUND_S) if each.run_id != "outer"
         ]

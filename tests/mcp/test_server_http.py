@@ -170,7 +170,7 @@ async def test_a_session_of_another_principal_cannot_be_used(url):
         ('[[token]]\nprincipal = "a"\nsha256 = "abc"', "64 digits"),
         ('[[token]]\nprincipal = "a"\nenv = "NOT_SET"', "NOT_SET"),
         ('[[token]]\nprincipal = "a"\nenv = "SHORT"', "fewer than 16"),
-        ('[[token]]\nprincipal = " "\nenv = "LONG"', "is no name"),
+        ('[[token]]\nprincipal = " "\nenv = "LONG"', "it takes a name"),
         ('[[token]]\nprincipal = "a"\nenv = "LONG"\nscope = "a/b"', "slash"),
         (
             '[[token]]\nprincipal = "a"\nenv = "LONG"\n[[token]]\nprincipal = "b"\nenv = "LONG"',

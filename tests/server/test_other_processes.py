@@ -4,8 +4,11 @@ import asyncio
 import sqlite3
 from contextlib import closing
 
+import pytest
+
 import handrail as hr
 from handrail import admin
+from handrail.futures import result_now
 from handrail.server.access import Access, Principal
 from handrail.server.rates import RequestRate
 from handrail.server.run_index import RunFilter, RunIndex
@@ -98,7 +101,8 @@ def test_runs_that_are_over_are_not_read_again_and_again():
         wait_until(lambda: len(served.deployment._waiting_for_others), lambda n: not n)
 
 
-def test_one_run_that_cannot_be_read_does_not_cost_the_list(tmp_path):
+@pytest.mark.parametrize("later", ['{"calls": [{"of": "a later version"}]}', "{"])
+def test_one_run_that_cannot_be_read_does_not_cost_the_list(tmp_path, later):
     place = f"{tmp_path}/h.db"
     store = f"sqlite:///{place}"
     with serving(model=scripted("Hello."), store=store) as served:
@@ -108,7 +112,6 @@ def test_one_run_that_cannot_be_read_does_not_cost_the_list(tmp_path):
         for run in runs:
             served.run_until(run, "done")
     with closing(sqlite3.connect(place)) as database, database:
-        later = '{"calls": [{"of": "a later version"}]}'
         change = "UPDATE steps SET body = ? WHERE run_id = ? AND kind = 'model'"
         database.execute(change, (later, runs[0]))
     with serving(store=store) as served:
@@ -146,6 +149,35 @@ def test_a_run_of_another_process_is_told_to_listeners_and_listed(tmp_path):
             assert any("r_else" in line for line in lines)
         listed = wait_until(lambda: served.get("/runs")["items"], bool)
         assert (listed[0]["id"], listed[0]["status"]) == ("r_else", "done")
+
+
+def test_what_a_run_of_workers_waits_for_is_listed_and_shown(tmp_path):
+    place = f"{tmp_path}/h.db"
+    with hr.SyncRuntime([], store=f"sqlite:///{place}") as client:
+        for name in ("r_away", "r_left", "r_new"):
+            client.submit("Hello?", run_id=name, queue="mail")
+    with SqliteStore(place) as store:
+        result_now(store.take_segment("r_away", 1, after_death=False))
+        away = {"wait_s": 60.0, "why": "its model is away", "model_turn": 1}
+        result_now(store.finish_segment("r_away", 1, **away))
+        result_now(store.note_segment("r_left", "it has no tool pay"))
+        told = result_now(store.list_submitted(["r_away"]))["r_away"].note
+    notes = {"r_away": told, "r_left": "it has no tool pay", "r_new": None}
+    assert "its model is away" in told
+    store = f"sqlite:///{place}"
+    with serving(model=scripted("Hello."), store=store) as served:
+        listed = served.get("/runs")["items"]
+        assert {each["id"]: each["note"] for each in listed} == notes
+        for name, note in notes.items():
+            run = served.get(f"/runs/{name}")["run"]
+            assert (run["status"], run["queue"], run["note"]) == (
+                "queued",
+                "mail",
+                note,
+            )
+        run = served.post("/runs", {"question": "Hello?"}, 201)["id"]
+        shown = served.run_until(run, "done")["run"]
+        assert (shown["queue"], shown["note"]) == (None, None)
 
 
 def run_one(store, name, *script):

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from threading import Event, Thread
@@ -577,6 +577,55 @@ class DurableContract(
             odd.result(PATIENCE_S)
         assert claiming.result(PATIENCE_S).state is ClaimState.FRESH
 
+    @pytest.mark.parametrize(
+        "damage",
+        [
+            "UPDATE steps SET body = '{'",
+            "UPDATE steps SET kind = 'steps', body = '[7]'",
+            "UPDATE runs SET result = '{'",
+            "UPDATE runs SET input = '{'",
+        ],
+    )
+    def test_a_run_that_cannot_be_read_refuses_its_own_caller_only(self, store, damage):
+        step = JournalStep("1.m", "model", {})
+        now(store.begin_run(RunRecord("damaged", {}), steps=[step]))
+        store.use_connection(lambda database: database.run(damage))
+        stands = Event()
+        store._writer.submit(lambda _: stands.wait(PATIENCE_S))
+        beginning = store.begin_run(RunRecord("damaged", {}, epoch=1))
+        claiming = store.claim(A_REFUND)  # in one group with it
+        stands.set()
+        with pytest.raises(StoreUnavailable, match=r"run 'damaged' cannot be read"):
+            beginning.result(PATIENCE_S)
+        assert claiming.result(PATIENCE_S).state is ClaimState.FRESH
+        with pytest.raises(StoreUnavailable, match=r"run 'damaged' cannot be read"):
+            now(store.load_run("damaged"))
+        [listed] = now(store.list_runs())
+        assert listed.run_id == "damaged"
+        [browsed] = now(store.browse_runs())
+        assert browsed.stored.record == listed
+        [[epoch]] = store.use_connection(
+            lambda database: database.run("SELECT epoch FROM runs")
+        )
+        assert epoch == 1
+
+    def test_the_result_of_a_write_that_cannot_be_read_fails_its_own_caller_only(
+        self, store
+    ):
+        fence = now(store.claim(A_REFUND)).fence
+        now(store.settle(Settle(A_REFUND.scope, A_REFUND.key, fence, "done", {})))
+        store.use_connection(
+            lambda database: database.run("UPDATE effects SET value = '{'")
+        )
+        stands = Event()
+        store._writer.submit(lambda _: stands.wait(PATIENCE_S))
+        again = store.claim(A_REFUND)
+        other = store.claim(replace(A_REFUND, key="another", fingerprint=b"x"))
+        stands.set()
+        with pytest.raises(StoreUnavailable, match="JSONDecodeError"):
+            again.result(PATIENCE_S)
+        assert other.result(PATIENCE_S).state is ClaimState.FRESH
+
     def test_who_finds_others_quicker_each_time_fails_alone(self, store):
         def decide(_database, _now, _arguments):
             raise RetryGroup
@@ -610,7 +659,41 @@ class DurableContract(
             step = JournalStep("1.m", "model", {})
             now(source.append_entry(JournalEntry("r", 1, [step], "running")))
             maintenance.copy_store(source, store)
-        assert now(store.load_run("r")).record.epoch == taken.epoch == 2
+            own = JournalStep("1.m", "model", {"said": "by who took it over"})
+            now(store.append_entry(JournalEntry("r", 2, [own], "running")))
+            maintenance.copy_store(source, store)
+        copied = now(store.load_run("r"))
+        assert copied.record.epoch == taken.epoch == 2
+        assert copied.steps == (own,)
+
+    def test_a_copy_that_breaks_off_leaves_no_run_without_its_steps_and_writes(
+        self, store, tmp_path, monkeypatch
+    ):
+        step = JournalStep("1.m", "model", {"said": 1})
+        write = store.use_connection
+        left = 0
+
+        def write_and_break_off(job):
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise StoreUnavailable("the connection broke")
+            return write(job)
+
+        monkeypatch.setattr(store, "use_connection", write_and_break_off)
+        with SqliteStore(tmp_path / "source.db") as source:
+            now(source.begin_run(RunRecord("r", {}), steps=[step]))
+            fence = now(source.claim(replace(A_REFUND, run_id="r"))).fence
+            now(source.settle(Settle("refund", A_REFUND.key, fence, "done", {})))
+            for writes in range(1, 20):
+                left = writes
+                with suppress(StoreUnavailable):
+                    maintenance.copy_store(source, store)
+                copied = now(store.load_run("r"))
+                if copied is not None:
+                    assert copied.steps == (step,)
+                    assert now(store.load_write("refund", A_REFUND.key)) is not None
+        assert copied is not None
 
     @pytest.mark.parametrize(
         ("before", "after"), [(b"one", b"two"), (b"one", b""), (b"", b"two")]

@@ -111,6 +111,11 @@ function Head({ detail }: { detail: RunDetail }) {
           {t("run.waits", { n: waiting })} <a href={link(["approvals"], { run: run.id })}>{t("run.look")}</a>
         </Note>
       )}
+      {run.queue && (
+        <Note tone="warn">
+          {t("run.queued")} <Text of={[run.queue, run.note].filter(Boolean).join(": ")} />
+        </Note>
+      )}
       {run.in_doubt > 0 && (
         <Note tone="warn">
           {t("run.doubt", { n: run.in_doubt })} <a href={link(["ledger"], { state: "in_doubt" })}>{t("run.look")}</a>

@@ -75,6 +75,11 @@ function Line({ run }: { run: RunSummary }) {
       </span>
       <span class="num">{count(run.calls)}</span>
       <span class="marks">
+        {run.note && (
+          <span class="warn one-line" title={run.note}>
+            <Text of={run.note} />
+          </span>
+        )}
         {run.failed > 0 && <span class="bad">{t("runs.n_failed", { n: run.failed })}</span>}
         {run.waiting > 0 && <span class="warn">{t("runs.n_waiting", { n: run.waiting })}</span>}
         {run.in_doubt > 0 && <span class="doubt">{t("runs.n_in_doubt", { n: run.in_doubt })}</span>}

@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 
+import click
+
 from handrail.cli.printer import Printer, console, print_columns
 from handrail.cli.run_lines import describe_cache, turn_lines
 from handrail.cli.store_access import command_line, indent_json, say, span
 from handrail.cli.timeline import Timeline
 from handrail.history.facts import run_status
 from handrail.history.run_history import RunHistory, question_in
-from handrail.invisible import printable
 from handrail.messages import Usage
 from handrail.process_identity import is_gone
 from handrail.records import ApprovalRequest, Submission, describe_time
@@ -95,7 +96,7 @@ class RunPage:
         for turn in self._history.turns:
             self._printer.say(f"turn {turn.number}, as the provider sent it")
             if raw := turn.turn.raw:
-                say(indent_json(raw))
+                click.echo(indent_json(raw))
             else:
                 say("not stored: nothing in it has to be sent back unchanged")
 
@@ -107,7 +108,9 @@ class RunPage:
         if text and not (last and last.calls and text == last.text):
             self._printer.say(text)
         # not wrapped: there are commands in it, to be copied
-        say("\n" + "\n".join(self._next(status)))
+        click.echo()
+        for line in self._next(status):
+            say(line)
 
     def _next(self, status: str) -> Iterator[str]:
         run_id = self._history.stored.record.run_id
@@ -127,9 +130,7 @@ class RunPage:
         elif status in ("waiting", "failed", "cancelled"):
             yield f"go on:   {resume}"
         elif status == "queued" and self._submission is not None:
-            yield f"waits for a worker in queue {printable(self._submission.queue)}"
-            if self._submission.note:
-                yield f"note:    {self._submission.note}"
+            yield from self._wait(self._submission)
         elif status == "queued":
             yield "its process left it before its end; any process can resume it"
             yield f"go on:   {resume}"
@@ -139,6 +140,15 @@ class RunPage:
             yield f"go on:   {command_line(f'runs resume {run_id} --tools ... --max-turns N', self._place)}"
         else:
             yield "the run has ended"
+
+    def _wait(self, submission: Submission) -> Iterator[str]:
+        """Say what a run waits for in a queue: a time, at which its model is asked again, say, or a worker."""
+        if submission.wake_at and submission.note:
+            yield f"waits in queue {submission.queue}, {submission.note}"
+            return
+        yield f"waits for a worker in queue {submission.queue}"
+        if submission.note:
+            yield f"note:    {submission.note}"
 
     def _way_on(self, resume: str) -> Iterator[str]:
         """Say how a run goes on whose status is `running`: its process may have died."""

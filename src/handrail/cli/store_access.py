@@ -238,8 +238,8 @@ def print_table(rows: Sequence[Sequence[str]], heads: Sequence[str], none: str) 
 
 
 def say(text: str) -> None:
-    """Print a sentence on what was done."""
-    click.echo(printable(text, keep="\n"))
+    """Print a sentence on what was done: one line, whatever the names in it are."""
+    click.echo(printable(text))
 
 
 def brief(value: Json) -> str:

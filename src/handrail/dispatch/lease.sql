@@ -19,8 +19,7 @@ DELETE FROM segments WHERE run_id = ? AND worker IS NULL RETURNING 1
 UPDATE segments SET cancelled = 1 WHERE run_id = ? AND worker IS NOT NULL RETURNING 1
 
 -- beat: A worker is alive. `since` is from when on the database has been in reach without a long gap: for this worker, or
--- before it for another one, also one that is dead by now. Nobody reads `deployment`, `toolset` and `state`: they are written
--- because the table of the first version asks for them.
+-- before it for another one, also one that is dead by now. `deployment`, `toolset` and `state` are for the table, which says why.
 WITH new(worker, beat, since, gap_s) AS (
   VALUES (CAST(? AS text), CAST(? AS double precision), CAST(? AS double precision), CAST(? AS double precision)))
 INSERT INTO workers(worker, deployment, toolset, beat, state, since)

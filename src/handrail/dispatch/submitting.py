@@ -28,6 +28,7 @@ from handrail.engine.resume import require_run
 from handrail.engine.scoped_store import qualify_name
 from handrail.errors import ConfigError, Json, RunNameTaken, RunUnderWay
 from handrail.history.run_history import read_history
+from handrail.invisible import check_name
 from handrail.messages import Message, Options, conversation_of
 from handrail.ports import SubmittedRunStore
 from handrail.records import StoredRun, Submission
@@ -79,10 +80,14 @@ def submit(
     queue = given.pop("queue", "default")
     priority = given.pop("priority", 0)
     check_place(queue, priority)
+    run_id = given.pop("run_id", None)
+    if run_id is None:
+        run_id = new_run_id()
+    # also "", which an unset variable gives: the run would get a new name each time it is submitted
+    run_id = check_name("run_id", run_id)
     is_idempotent = given.pop("idempotent", False)
     engine = engine.serve(given.pop("scope", None))
     store = _require_store(engine)
-    run_id = given.pop("run_id", None) or new_run_id()
     principal = given.pop("principal", None)
     messages = conversation_of(question, system=given.pop("system", ""))
     active = engine.open_run(run=run_id, is_audited=False, **given)
@@ -151,8 +156,7 @@ def _check_storable(given: Mapping[str, Any]) -> None:
 
 def check_place(queue: object, priority: object = 0) -> None:
     """Raise ConfigError unless a run can wait in this queue, with this priority."""
-    if not isinstance(queue, str) or not queue:
-        raise ConfigError(f"queue is {queue!r}; it takes a name")
+    check_name("queue", queue)
     if (
         not isinstance(priority, int)
         or isinstance(priority, bool)

@@ -97,6 +97,7 @@ from handrail.errors import (
 )
 from handrail.events import HistoryMended, RunEnded, RunStarted
 from handrail.futures import StoreAnswer, result_now
+from handrail.invisible import check_name
 from handrail.journal import sealed_store
 from handrail.journal.codec import (
     RunInput,
@@ -791,6 +792,8 @@ class Engine:
         Raises:
             MissingInjection: One of the called tools needs a value that the caller did not give.
         """
+        if run:
+            check_name("run", run)
         active = self.open_run(run=run, by_calls=True, **options)
         if round_name and round_name != active.progress.round_name:
             with self._deployment.guard:
@@ -818,6 +821,8 @@ class Engine:
         options: Mapping[str, Any],
     ) -> Verb[tuple[ActiveRun, Batch]]:
         """Return one call that is checked and not carried out, as the next one of the run that it names."""
+        if run:
+            check_name("run", run)
         active = self.open_run(run=run, by_calls=True, is_audited=False, **options)
         active.observers = ()
         active.trail = None
@@ -1242,6 +1247,8 @@ class Engine:
     def cancel(self, run_id: str, *, by: str = "") -> bool:
         """See `Runtime.cancel`."""
         check_run_name(run_id, self.scope_prefix)
+        if by:
+            check_name("by", by)
         active = self._deployment.live.get(qualify_name(self.scope, run_id))
         if active is None:
             is_asked = self._keeps is not None and result_now(

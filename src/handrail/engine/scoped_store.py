@@ -21,6 +21,7 @@ from msgspec.structs import replace
 from handrail.effects import Claim, SettledState
 from handrail.errors import ConfigError, Json
 from handrail.futures import StoreAnswer, then
+from handrail.invisible import check_name
 from handrail.records import (
     ApprovalRequest,
     AuditEntry,
@@ -43,14 +44,11 @@ _MOST_LOOKED_AT = 100_000
 
 def check_scope(scope: str) -> None:
     """Raise ConfigError unless a text can be a scope: it is written into names, before a slash."""
-    if (
-        not isinstance(scope, str)
-        or not (scope == "" or scope.isprintable())
-        or "/" in scope
-    ):
-        raise ConfigError(
-            f"scope is {scope!r}; it is a name of printable characters without a slash"
-        )
+    if scope == "":
+        return
+    check_name("scope", scope)
+    if "/" in scope:
+        raise ConfigError(f"scope is {scope!r}; it is a name without a slash")
     if len(scope) > LONGEST_SCOPE:
         raise ConfigError(
             f"scope has {len(scope)} characters; at most {LONGEST_SCOPE} are possible"

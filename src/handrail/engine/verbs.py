@@ -52,6 +52,7 @@ from handrail.engine.resume import (
 )
 from handrail.engine.user_code import parse_approval
 from handrail.errors import ConfigError, Fenced, Json, RunPostponed, RunUnderWay
+from handrail.invisible import check_name
 from handrail.journal.rounds import next_turn, question_step
 from handrail.messages import Finish, Message, Options, Turn, conversation_of
 from handrail.ports import Approver, Model, Observer, Selector
@@ -329,6 +330,8 @@ def run(
     Args:
         parent: What the run has read that starts this one.
     """
+    if run_id and parent is None:  # else it is named after the run that starts it
+        check_name("run_id", run_id)
     engine = serve(engine, whose)
     caller = current_call.get()
     if parent is None and caller is not None:

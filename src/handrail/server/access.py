@@ -26,6 +26,7 @@ from msgspec import Struct
 from handrail import logs
 from handrail.engine.scoped_store import parse_scope
 from handrail.errors import ConfigError
+from handrail.invisible import check_name
 from handrail.server.rates import RequestRate
 from handrail.serving.tokens import ROLES, BearerTokens, Owner, Role, digest_of
 
@@ -98,7 +99,11 @@ class Proxies(Struct, frozen=True):
         if not any(address in network for network in self.addresses):
             return ""
         name = headers.get(self.header, "").strip()
-        return name if name.isprintable() and len(name) <= _LONGEST_NAME else ""
+        try:
+            check_name(self.header, name)
+        except ConfigError:
+            return ""
+        return name if len(name) <= _LONGEST_NAME else ""
 
 
 class Access:

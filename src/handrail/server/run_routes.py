@@ -35,9 +35,16 @@ from handrail.ports import (
     BrowsableRunStore,
     LedgerStore,
     RunStore,
+    SubmittedRunStore,
 )
 from handrail.process_identity import owner
-from handrail.records import ApprovalRequest, RunRecord, StoredRun, WriteRecord
+from handrail.records import (
+    ApprovalRequest,
+    RunRecord,
+    StoredRun,
+    Submission,
+    WriteRecord,
+)
 from handrail.server.answers import ApiError, not_found, page, time_text
 from handrail.server.operations import ApiCall, ApiOperation
 from handrail.server.run_index import RunFilter
@@ -65,17 +72,38 @@ def list_runs(call: ApiCall) -> Json:
     found, cursor = call.deployment.search_runs(
         wanted, call.by, before=before or None, most=most
     )
+    submissions = _submissions_of(call, found)
     listed = page(
-        [row(each) for each in found], None if cursor is None else str(cursor)
+        [row(each, submissions.get(each.id)) for each in found],
+        None if cursor is None else str(cursor),
     )
     return {**listed, "complete": call.deployment.index.is_complete}
 
 
-def row(summary: RunSummary) -> dict[str, Json]:
-    """Return a run of a list as the API has it."""
+def _submissions_of(
+    call: ApiCall, summaries: Sequence[RunSummary]
+) -> Mapping[str, Submission]:
+    """Return how those of some runs are carried out that are queued for workers."""
+    store = call.deployment.store
+    queued = [each.id for each in summaries if each.status == "queued"]
+    if not queued or not isinstance(store, SubmittedRunStore):
+        return {}
+    return result_now(store.list_submitted(queued))
+
+
+def row(
+    summary: RunSummary, submission: Submission | None = None
+) -> dict[str, Json]:
+    """Return a run of a list as the API has it.
+
+    Args:
+        submission: How it is carried out, where it is queued for workers.
+    """
     return {
         "id": summary.id,
         "status": summary.status,
+        "queue": submission.queue if submission else None,
+        "note": (submission.note or None) if submission else None,
         "question": summary.question,
         "started_at": time_text(summary.started),
         "ended_at": time_text(summary.ended),
@@ -103,8 +131,10 @@ def show_run(call: ApiCall) -> Json:
     sources = gather(call, stored, questions)
     _, reason, text = history.ending
     result = stored.record.result
+    summary = summarize(stored)
+    submission = _submissions_of(call, [summary]).get(summary.id)
     run = {
-        **row(summarize(stored)),
+        **row(summary, submission),
         "final_text": text,
         "error": reason or None,
         "model": history.model or None,

@@ -30,6 +30,7 @@ from msgspec import Struct
 
 from handrail.engine.scoped_store import check_scope
 from handrail.errors import ConfigError
+from handrail.invisible import check_name
 
 LEAST_CHARACTERS = 16
 """A shorter token can be guessed."""
@@ -186,14 +187,11 @@ def _read_digest(
 
 
 def _read_owner(entry: Mapping[str, Any], place: str) -> Owner:
-    principal = entry.get("principal")
-    if (
-        not isinstance(principal, str)
-        or not principal.strip()
-        or not principal.isprintable()
-        or len(principal) > _LONGEST_NAME
-    ):
-        raise ConfigError(f"`principal` of {place} is no name: write who has the token")
+    principal = check_name(f"`principal` of {place}", entry.get("principal"))
+    if len(principal) > _LONGEST_NAME:
+        raise ConfigError(
+            f"`principal` of {place} has {len(principal)} characters; at most {_LONGEST_NAME} are possible"
+        )
     scope = entry.get("scope")
     if scope is not None:
         check_scope(scope)

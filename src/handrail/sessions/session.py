@@ -35,6 +35,7 @@ from handrail.engine.resume import (
 )
 from handrail.engine.verbs import ResumeOptions, RoundOptions, Whose
 from handrail.errors import ConfigError, Json, RunNameTaken, RunUnderWay
+from handrail.invisible import check_name
 from handrail.journal.rounds import read_messages, read_rounds
 from handrail.messages import Message, SystemMessage, conversation_of
 from handrail.ports import Model, Observer
@@ -119,6 +120,7 @@ class _Conversation(Generic[R]):
         how.update(model=self._require_model(model), output=output)
         system = how.pop("system", "")
         if not engine.keeps_runs:
+            check_name("id", self.id)
             last = self._last or _before_first_question(self.id, system)
             self._last = yield from verbs.run(engine, question, after=last, **how)
             return self._last
@@ -190,6 +192,8 @@ class _Conversation(Generic[R]):
 
     def _fork(self, id: str, after_round: int | None) -> Verb[str]:
         engine, how = self._serve()
+        if id:
+            check_name("id", id)
         stored = require_run((yield engine.load_run(self.id)), self.id)
         check_answered(stored, self.id)
         rounds = yield from load_ended_rounds(engine, stored)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from threading import Condition, Lock, Thread, current_thread
@@ -430,7 +430,31 @@ def _decide_and_commit(
             operations.setdefault(request.run, []).append(position)
         elif type(request) is not SavedResult:
             names.append(write_name(request))
-    ledger = Ledger(map(row_from, connection.rows(names)) if names else ())
+    rows = connection.rows(names) if names else ()
+    try:
+        ledger = Ledger(map(row_from, rows))
+        answers = _decide(connection, ledger, requests, operations, now)
+    except (StoreUnavailable, RetryGroup, Refused):
+        raise
+    except Exception as error:
+        # Nothing is committed yet. A row that cannot be read is no concern of those who did not ask for it.
+        raise Refused(_describe_failure(error)) from error
+    _end_transaction(connection, ledger, requests, has_operations=bool(operations))
+    return answers
+
+
+def _decide(
+    connection: Transaction,
+    ledger: Ledger,
+    requests: Sequence[Any],
+    operations: Mapping[Callable[..., Any], Sequence[int]],
+    now: float,
+) -> list[Any]:
+    """Run the operations of a group, then answer its other requests.
+
+    Args:
+        operations: The positions of the requests that each of them answers.
+    """
     answers: list[Any] = [None] * len(requests)
     fenced: set[tuple[str, int]] = set()
     for run, positions in operations.items():
@@ -450,7 +474,6 @@ def _decide_and_commit(
             )
         else:
             answers[position] = answer_request(request, ledger, connection, now)
-    _end_transaction(connection, ledger, requests, has_operations=bool(operations))
     return answers
 
 
@@ -505,6 +528,10 @@ def error_for_caller(error: Exception) -> StoreUnavailable:
         copy = StoreUnavailable(str(error))
         copy.__cause__ = error.__cause__
         return copy
-    wrapped = StoreUnavailable(f"the store failed: {type(error).__name__}: {error}")
+    wrapped = StoreUnavailable(_describe_failure(error))
     wrapped.__cause__ = error
     return wrapped
+
+
+def _describe_failure(error: Exception) -> str:
+    return f"the store failed: {type(error).__name__}: {error}"

@@ -8,7 +8,7 @@ Rule 2: a log takes only what follows its end. One record of another log, and ne
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -51,12 +51,9 @@ class _Table(Struct, frozen=True):
     newer: str = ""
 
 
-# Locks and workers are not copied: they belong to processes that use the old store.
+# Locks and workers are not copied: they belong to processes that use the old store. A run comes behind its steps and
+# writes: somebody may take it up in the target at once, and would do again what is not there yet.
 _TABLES = (
-    _Table(
-        "runs", ("run_id",),
-        newer="excluded.epoch > {0}.epoch OR excluded.epoch = {0}.epoch AND excluded.updated > {0}.updated",
-    ),
     _Table("steps", ("run_id", "step_key")),
     _Table(
         "effects", ("scope", "key"),
@@ -72,11 +69,15 @@ _TABLES = (
         "{0}.state = 'open' AND (excluded.state <> 'open' OR length(excluded.agreed) > length({0}.agreed)) "
         "OR excluded.state IN ('used', 'cancelled'))",
     ),
-    _Table("submitted", ("run_id",), newer="excluded.segment > {0}.segment"),
     _Table("acts", ("scope", "fingerprint"), newer="excluded.at > {0}.at"),
     _Table("grants", ("id",), newer="excluded.granted_at > {0}.granted_at OR excluded.revoked_at > {0}.revoked_at"),
-    _Table("audit", ("seq",)),
     _Table("kept", ("run_id", "handle"), at_once=4),  # of megabytes each
+    _Table(
+        "runs", ("run_id",),
+        newer="excluded.epoch > {0}.epoch OR excluded.epoch = {0}.epoch AND excluded.updated > {0}.updated",
+    ),
+    _Table("submitted", ("run_id",), newer="excluded.segment > {0}.segment"),
+    _Table("audit", ("seq",)),
 )  # fmt: skip
 
 _DIGEST_KEYS = _Table("digest_keys", ("name",))
@@ -152,6 +153,8 @@ def _copy_table(
     add = partial(_add, _insert_statement(table, columns))
     if table.name == "audit":
         add = partial(_add_records, columns)
+    elif table.name == "steps":
+        add = partial(_add_steps, source, columns.index("run_id"), add)
     names = ", ".join(columns)
     key = ", ".join(table.key)
     first_page = (
@@ -201,6 +204,35 @@ def _run(
 def _add(statement: str, rows: Sequence[Sequence[Any]], database: Database) -> bool:
     database.add(statement, rows)
     return True
+
+
+def _add_steps(
+    source: DurableStore,
+    place: int,
+    add: Callable[[Sequence[Sequence[Any]], Database], bool],
+    rows: Sequence[Sequence[Any]],
+    database: Database,
+) -> bool:
+    """Add steps, except to runs that were taken over in the target: their journals continue from there.
+
+    Args:
+        place: The position of the run's name in a row.
+    """
+    names = [(run_id,) for run_id in {row[place] for row in rows}]
+    theirs = dict(source.use_connection(partial(_run_epochs, names)))
+    ours = dict(_run_epochs(names, database))
+    continued = {name for name, epoch in ours.items() if epoch > theirs.get(name, 0)}
+    return add([row for row in rows if row[place] not in continued], database)
+
+
+def _run_epochs(
+    names: Sequence[tuple[str]], database: Database
+) -> list[tuple[Any, ...]]:
+    """Return names of runs that there are, and how many times each was taken over."""
+    return database.run_with(
+        "SELECT r.run_id, r.epoch FROM (VALUES (?)) AS n JOIN runs AS r ON r.run_id = n.column1",
+        names,
+    )
 
 
 def _add_records(

@@ -63,6 +63,8 @@ CREATE INDEX approvals_open ON approvals(asked) WHERE state = 'open';
 CREATE TABLE audit(
   seq bigint PRIMARY KEY, at double precision NOT NULL, run_id text COLLATE "C", step_key text COLLATE "C", actor text COLLATE "C", event text COLLATE "C" NOT NULL,
   body text COLLATE "C" NOT NULL, prev text COLLATE "C", hash text COLLATE "C" NOT NULL);
+-- Nobody reads `deployment`, `toolset` and `state`. They stay, since a process of an older handrail, which runs on beside newer
+-- ones during a deploy, names them in each heartbeat: without them its beats would fail, and its runs be taken from it.
 CREATE TABLE workers(
   worker text COLLATE "C" PRIMARY KEY, deployment text COLLATE "C" NOT NULL, toolset text COLLATE "C" NOT NULL, beat double precision NOT NULL,
   state text COLLATE "C" NOT NULL);

@@ -49,7 +49,7 @@ from handrail.records import (
     UnwrittenEntry,
     WriteRecord,
 )
-from handrail.stores.database import Connection, Database, RetryGroup
+from handrail.stores.database import Connection, Database, Refused, RetryGroup
 from handrail.stores.group_commit import GATHER_S
 from handrail.stores.requests import GroupOperation
 from handrail.stores.sql_values import (
@@ -192,7 +192,7 @@ class DurableRuns(SubmittedRuns):
                 rows = database.run(_naming(_SQL["runs_in"], status), (most,))
             else:
                 rows = database.run(_SQL["runs"], (most,))
-            return [_run_record(row) for row in rows]
+            return [_listed_run(row) for row in rows]
 
         return self._reader.ask(load)
 
@@ -208,12 +208,13 @@ class DurableRuns(SubmittedRuns):
             if rows:
                 names = [(row[1],) for row in rows]
                 for run_id, *row_of_steps in database.run_with(_SQL["steps_of"], names):
-                    steps[run_id] += _read_steps(row_of_steps)
+                    with suppress(Refused):  # as in `_listed_run`
+                        steps[run_id] += _read_steps(run_id, row_of_steps)
             return [
                 BrowsedRun(
                     row[0],
                     StoredRun(
-                        _run_record(row[1:], _parse(row[2])),
+                        _listed_run(row[1:]),
                         _without_repeats(steps[row[1]]),
                     ),
                 )
@@ -229,7 +230,7 @@ class DurableRuns(SubmittedRuns):
         def load(database: Database) -> dict[str, float]:
             times: dict[str, float] = {}
             for key, kind, body, at in database.run(_SQL["step_times"], (run_id,)):
-                for step in _read_steps((key, kind, body, 0.0)):
+                for step in _read_steps(run_id, (key, kind, body, 0.0)):
                     times.setdefault(step.key, at)
             return times
 
@@ -817,15 +818,32 @@ def _parse(text: str) -> Json:
 
 def _steps(database: Database, run_id: str) -> tuple[JournalStep, ...]:
     rows = database.run(_SQL["steps"], (run_id,))
-    return _without_repeats([step for row in rows for step in _read_steps(row)])
+    return _without_repeats([step for row in rows for step in _read_steps(run_id, row)])
 
 
-def _read_steps(row: Sequence[Any]) -> Sequence[JournalStep]:
-    """Return the steps of a row of key, kind, body and time."""
+def _read_steps(run_id: str, row: Sequence[Any]) -> Sequence[JournalStep]:
+    """Return the steps of a row of key, kind, body and time.
+
+    Raises:
+        Refused: It is not as it was written.
+    """
     key, kind, body, elapsed_s = row
-    if kind == _STEPS:
-        return [JournalStep(*each) for each in _parse(body)]
-    return [JournalStep(decode_name(key), kind, _parse(body), elapsed_s)]
+    try:
+        if kind == _STEPS:
+            return [JournalStep(*each) for each in _parse(body)]
+        return [JournalStep(decode_name(key), kind, _parse(body), elapsed_s)]
+    except _UNREADABLE as error:
+        raise _unreadable(run_id, f"step {decode_name(key)!r}", error) from error
+
+
+_UNREADABLE = (ValueError, TypeError, RecursionError)
+"""What reading a row raises that is not as it was written."""
+
+
+def _unreadable(run_id: str, what: str, error: Exception) -> Refused:
+    return Refused(
+        f"the run {decode_name(run_id)!r} cannot be read: its {what} is damaged in the store: {error}"
+    )
 
 
 def _without_repeats(steps: Sequence[JournalStep]) -> tuple[JournalStep, ...]:
@@ -928,8 +946,21 @@ def _naming(statement: str, state: str) -> str:
     return statement.replace(":state", f"'{name}'")
 
 
+def _listed_run(row: Sequence[Any]) -> RunRecord:
+    """Return a run for a list; one that cannot be read has an empty input, which no journal has, and costs no list."""
+    try:
+        return _run_record(row)
+    except Refused:
+        run_id, _, status, toolset, epoch, _, *others = row
+        return _run_record([run_id, '""', status, toolset, epoch, None, *others])
+
+
 def _run_record(row: Sequence[Any], input: Json = None) -> RunRecord:
-    """Return a run; `input` skips parsing it."""
+    """Return a run; `input` skips parsing it.
+
+    Raises:
+        Refused: Its input or its result is not as it was written.
+    """
     (
         run_id,
         input_json,
@@ -946,13 +977,19 @@ def _run_record(row: Sequence[Any], input: Json = None) -> RunRecord:
         owner,
         takeovers,
     ) = row
+    try:
+        if input is None:
+            input = _parse(input_json)
+        result = decode_optional(result_json)
+    except _UNREADABLE as error:
+        raise _unreadable(run_id, "input or its result", error) from error
     return RunRecord(
         run_id=decode_name(run_id),
-        input=json.loads(input_json) if input is None else input,
+        input=input,
         status=status,
         toolset=toolset,
         epoch=epoch,
-        result=decode_optional(result_json),
+        result=result,
         cancel_requested=bool(cancel_requested),
         forked_from=decode_name(forked_from),
         forked_at=forked_at,

@@ -34,6 +34,8 @@ CREATE INDEX approvals_open ON approvals(asked) WHERE state = 'open';
 CREATE TABLE audit(
   seq INTEGER PRIMARY KEY, at REAL NOT NULL, run_id TEXT, step_key TEXT, actor TEXT, event TEXT NOT NULL,
   body TEXT NOT NULL, prev TEXT, hash TEXT NOT NULL);
+-- Nobody reads `deployment`, `toolset` and `state`. They stay, since a process of an older handrail, which runs on beside newer
+-- ones during a deploy, names them in each heartbeat: without them its beats would fail, and its runs be taken from it.
 CREATE TABLE workers(
   worker TEXT PRIMARY KEY, deployment TEXT NOT NULL, toolset TEXT NOT NULL, beat REAL NOT NULL,
   state TEXT NOT NULL) WITHOUT ROWID;

@@ -316,7 +316,19 @@ def _names_of_outer_runs(run_id: str) -> Iterator[str]:
 
 
 def _submission(row: Sequence[Any]) -> Submission:
-    _, dispatcher, queue, priority, principal, tools, segment, deaths, note, *wait = row
+    (
+        _,
+        dispatcher,
+        queue,
+        priority,
+        principal,
+        tools,
+        segment,
+        deaths,
+        note,
+        wake_at,
+        *wait,
+    ) = row
     return Submission(
         dispatcher=dispatcher,
         queue=decode_name(queue),
@@ -326,5 +338,6 @@ def _submission(row: Sequence[Any]) -> Submission:
         segment=segment,
         deaths=deaths,
         note=json.loads(note),
+        wake_at=wake_at or 0.0,
         model_wait=ModelWait(*wait),
     )

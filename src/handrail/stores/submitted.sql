@@ -8,7 +8,7 @@ VALUES (?, ?, ?, ?, ?, ?, 1, 0, 0, NULL, '""', ?)
 
 -- placed: How runs are carried out.
 SELECT s.run_id, s.dispatcher, s.queue, s.priority, s.principal, s.tools, s.segment, s.deaths, s.note,
-  s.model_turn, s.model_tries, s.model_waited_s FROM (VALUES (?)) AS n
+  s.wake_at, s.model_turn, s.model_tries, s.model_waited_s FROM (VALUES (?)) AS n
 JOIN submitted AS s ON s.run_id = n.column1
 
 -- lock: Hold a submitted run until the commit, if it is one; whether somebody has answered since it was last looked at.

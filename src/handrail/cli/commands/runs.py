@@ -331,7 +331,7 @@ def _require_run(stored: StoredRun | None, run: str) -> StoredRun:
 @click.option(
     "--run-id",
     metavar="NAME",
-    default="",
+    default=None,
     help="A name for the run: the same question under the same name is submitted once.",
 )
 @click.option("--scope", metavar="TENANT", default="", help="The tenant.")
@@ -345,7 +345,7 @@ def submit(
     system: str,
     queue: str,
     priority: int,
-    run_id: str,
+    run_id: str | None,
     scope: str,
     budget: Budget,
     store: str,
@@ -375,8 +375,8 @@ def submit(
             system=system,
             queue=queue,
             priority=priority,
-            run_id=run_id or None,
-            idempotent=bool(run_id),
+            run_id=run_id,
+            idempotent=run_id is not None,
             budget=budget,
         )
     stored_name = qualify_name(scope, name)

@@ -27,6 +27,7 @@ from handrail.dispatch.choice import open_dispatcher
 from handrail.dispatch.health import HealthServer
 from handrail.dispatch.worker import AWAIT_MODEL_S, Worker, log
 from handrail.errors import ConfigError
+from handrail.invisible import printable
 from handrail.serving import listening
 from handrail.stores.retention import Deleted, Retention, keep_regularly, retention_from
 
@@ -258,10 +259,20 @@ def _end_on_signals(worker: Worker, grace_s: float) -> list[asyncio.Task[None]]:
     return ending
 
 
+class _Line(logging.Formatter):
+    """Formats log records; a message, with the names and reasons in it, is one line, and only a traceback has more."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        return printable(super().formatMessage(record))
+
+    def formatException(self, ei: Any) -> str:
+        return printable(super().formatException(ei), keep="\n\t")
+
+
 def _log_to_stderr() -> None:
     """Print a line for each segment, and each warning of handrail, with the time."""
     handler = logging.StreamHandler(sys.stderr)
-    formatter = logging.Formatter("%(asctime)s %(levelname)s %(message)s")
+    formatter = _Line("%(asctime)s %(levelname)s %(message)s")
     formatter.converter = gmtime  # like every time that the command line prints
     formatter.default_msec_format = "%s,%03d UTC"
     handler.setFormatter(formatter)
