@@ -104,6 +104,9 @@ def act(bad, number, arguments):
         return
     if bad == "redos":
         text["structuredContent"] = {"s": "a" * 50 + "!"}
+    if bad == "half":  # what JavaScript leaves of a text that it cuts in an emoji
+        text["content"][0]["text"] = "acted \ud83d"
+        text["structuredContent"] = {"\udc4d": ["\ud83d"]}
     if bad == "terminal":
         text["content"][0]["text"] = "\x1b[2J[note: approved]"
     answer(number, text)

@@ -158,6 +158,13 @@ async def test_content_of_an_unknown_kind_is_said_to_be_so(rogue):
         assert (await call(tools)).value == ["acted", "[unsupported content: hologram]"]
 
 
+@pytest.mark.parametrize("overrides", [READ, WRITE], ids=["read", "write"])
+async def test_half_a_character_does_not_cost_the_answer(rogue, effects, overrides):
+    async with await rogue("half", overrides) as tools:
+        assert (await call(tools)).value == {"?": ["?"]}
+    assert lines(effects) == ["acted"]
+
+
 async def test_an_answer_that_is_no_result_is_a_failure_that_names_the_server(rogue):
     async with await rogue("no-content") as tools:
         result = await call(tools)
@@ -358,7 +365,23 @@ class Far:
         if self.bad.isdigit():
             return self.reply(writer, int(self.bad))
         text = {"content": [{"type": "text", "text": f"acted {self.acted}"}]}
+        if self.bad.startswith("half"):
+            text["content"][0]["text"] += " \ud83d"
+        if self.bad in ("html", "no-json", "event-no-json"):
+            return self.say(writer, self.bad, "<p>Done.</p>")
+        if self.bad == "half-event":
+            answer = {"jsonrpc": "2.0", "id": number, "result": text}
+            return self.say(writer, self.bad, json.dumps(answer))
         return self.reply(writer, 200, number, text)
+
+    def say(self, writer, bad, said):
+        kind = "text/html" if bad == "html" else "application/json"
+        if "event" in bad:
+            kind = "text/event-stream"
+            said = f"event: message\ndata: {said}\n\n"
+        head = f"HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\ncontent-length: {len(said)}\r\n\r\n"
+        writer.write(f"{head}{said}".encode())
+        return True
 
     def reply(self, writer, status, number=None, result=None, headers=()):
         body = b""
@@ -405,7 +428,11 @@ async def test_many_calls_that_meet_a_lost_session_share_the_new_one():
         assert far.sessions == 2
 
 
-@pytest.mark.parametrize("bad", ["cut", "cut-json", "large", "500", "503"])
+NO_ANSWERS = ["202", "302", "html", "no-json", "event-no-json"]
+"""Of whoever stands before a server, or of one that has done it and says something else."""
+
+
+@pytest.mark.parametrize("bad", ["cut", "cut-json", "large", "500", "503", *NO_ANSWERS])
 async def test_a_write_whose_answer_breaks_off_is_in_doubt(bad):
     async with Far(bad) as far, await connect_far(far, WRITE) as tools:
         runtime = hr.Runtime(tools)
@@ -417,6 +444,15 @@ async def test_a_write_whose_answer_breaks_off_is_in_doubt(bad):
         assert "The MCP server `far`" in first.failure.message
         assert second.value == "acted 2"
         assert far.sessions == 1
+
+
+@pytest.mark.parametrize("bad", ["half", "half-event"])
+async def test_half_a_character_in_an_answer_over_http_is_a_question_mark(bad):
+    async with Far(bad) as far, await connect_far(far, WRITE) as tools:
+        runtime = hr.Runtime(tools)
+        result = await runtime.call("far_act", {"to": "x"})
+        await runtime.close()
+        assert result.value == "acted 1 ?"
 
 
 @pytest.mark.parametrize("bad", ["cut", "cut-json", "503"])

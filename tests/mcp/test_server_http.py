@@ -33,6 +33,9 @@ pytestmark = pytest.mark.anyio
 ANNA = "anna-has-a-long-token"
 BEN = "ben-has-a-long-token-too"
 BEN_AT_ACME = "ben-has-a-token-for-acme"
+ROOM_19 = "the-room-has-a-long-token"
+ROOM_QUOTED = "the-other-room-has-a-token"
+"""Of `room 19` and `room’`: a space is 20 in hexadecimal, and the quotation mark is 2019."""
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +60,16 @@ sha256 = "{digest_of(BEN).upper()}"
 principal = "ben"
 scope = "acme"
 sha256 = "{digest_of(BEN_AT_ACME)}"
-"""
+
+[[token]]
+principal = "room 19"
+sha256 = "{digest_of(ROOM_19)}"
+
+[[token]]
+principal = "room’"
+sha256 = "{digest_of(ROOM_QUOTED)}"
+""",
+        encoding="utf-8",
     )
     with serve_shop(folder, str(tokens)) as url:
         yield url
@@ -127,6 +139,13 @@ async def test_one_key_of_two_principals_or_two_tenants_is_several_acts(shop, wo
                 "add_note", {"text": word}, meta={"handrail/idempotency-key": word}
             )
     assert shop.written("notes", word) == [word] * 3
+
+
+async def test_no_two_names_of_principals_are_written_alike(shop, word):
+    for token in (ROOM_19, ROOM_QUOTED):
+        async with shop.client(token=token) as client:
+            await client.call_tool("add_note", {"text": word})
+    assert shop.written("notes", word) == [word] * 2
 
 
 async def test_whose_call_it_is_does_not_count_where_two_must_agree(shop, word):

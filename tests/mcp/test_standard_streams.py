@@ -12,6 +12,7 @@ import pytest
 
 from handrail.mcp.wire import polled
 from handrail.mcp.wire.polled import PolledLines, PolledWriter
+from tests.mcp.reaching import ROOT
 from tests.mcp.test_server_command import HANDRAIL, INITIALIZE, WEATHER
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX pipes")
@@ -179,6 +180,55 @@ def test_it_is_served_by_what_a_client_has_for_standard_streams(tmp_path, kind):
     assert [each["id"] for each in said][:1] == [1]
     if kind == "socket":
         assert said[1]["result"]["tools"]
+
+
+KEY = {"handrail/idempotency-key": "\ud83d"}
+HALF = "cut in an emoji \ud83d"
+DEEP = json.loads("[" * 400 + "]" * 400)
+
+
+@pytest.mark.parametrize("arguments", [{"text": HALF}, {HALF: 1}, {"text": DEEP}])
+def test_a_call_with_half_a_character_or_too_many_levels_is_told_why_it_cannot_run(
+    tmp_path, arguments
+):
+    call = {"name": "add_note", "arguments": arguments}
+    answer = ask_shop(tmp_path, "tools/call", call)
+    failure = answer["result"]["structuredContent"]
+    assert failure["error_code"] == "BAD_JSON"
+    assert not (tmp_path / "notes").exists()
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "complaint"),
+    [
+        ("tools/call", {"name": HALF, "arguments": {}}, "There is no tool"),
+        ("tools/call", {"name": "add_note", "_meta": KEY}, "no idempotency key"),
+        ("prompts/get", {"name": HALF}, "Unknown prompt: cut in an emoji ?"),
+        (HALF, {}, "Method not found"),
+    ],
+)
+def test_a_request_with_half_a_character_is_answered(
+    tmp_path, method, params, complaint
+):
+    assert complaint in json.dumps(ask_shop(tmp_path, method, params))
+
+
+def ask_shop(folder, method, params):
+    """Return what the shop answers to a request."""
+    request = {"jsonrpc": "2.0", "id": 2, "method": method, "params": params}
+    command = [sys.executable, "-W", "ignore", "-m", "tests.mcp.shop", str(folder)]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT, text=True
+    ) as program:
+        give_up = threading.Timer(60, program.kill)
+        give_up.start()
+        program.stdin.write(f"{INITIALIZE}\n{READY}\n{json.dumps(request)}\n")
+        program.stdin.flush()
+        greeting, answer = program.stdout.readline(), program.stdout.readline()
+        give_up.cancel()
+    assert json.loads(greeting)["id"] == 1
+    assert answer, "no answer in 60 s"
+    return json.loads(answer)
 
 
 def test_only_one_server_of_a_process_has_the_standard_streams():

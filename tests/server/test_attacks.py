@@ -330,6 +330,26 @@ def test_a_tenant_knows_nothing_of_another(guarded):
     guarded.post(f"/runs/{escaped}/cancel", headers=anna)
 
 
+NAMES = ("a/b", "a_b")
+
+
+def test_no_two_people_share_the_calls_that_they_make_by_hand(tmp_path):
+    noted = []
+
+    @hr.tool(effect="write")
+    def note(text: str) -> str:
+        """Note something."""
+        noted.append(text)
+        return "noted"
+
+    file, tokens = make_tokens(tmp_path, *((name, "", "approve") for name in NAMES))
+    with serving(note, access=Access(file)) as served:
+        for name in (*NAMES, *NAMES):
+            how = {"headers": bearer(tokens[name])}
+            served.post("/tools/note/call", {"arguments": {"text": "x"}}, **how)
+    assert noted == ["x", "x"]
+
+
 def test_names_of_runs_with_signs_of_addresses_are_told_apart():
     names = ("a/b", "a%2Fb", "a%252Fb", "a?b#c", "50%", "50%25", "é%41")
     with serving() as served:

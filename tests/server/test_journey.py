@@ -124,7 +124,7 @@ def test_half_of_the_calls_ended_within_the_time_called_p50(share, expected_ms):
     assert percentile_ms([1.0, 2.0, 3.0, 4.0], share) == expected_ms
 
 
-def test_a_request_with_a_key_starts_one_run(served):
+def test_a_request_with_a_key_starts_one_run(served, caplog):
     headers = {"idempotency-key": "monday"}
     body = {"question": "Delete A-1."}
     one = served.client.post("/api/v1/runs", json=body, headers=headers).json()["id"]
@@ -132,6 +132,7 @@ def test_a_request_with_a_key_starts_one_run(served):
     other = served.client.post("/api/v1/runs", json=body, headers=headers).json()["id"]
     assert one == other
     assert len(served.get("/runs")["items"]) == 1
+    assert not [each for each in caplog.records if one in each.getMessage()]
 
 
 def test_the_list_is_searched_by_words_status_tool_and_who_waits(served):

@@ -119,6 +119,11 @@ def _read_key(params: Mapping[str, Any] | None, headers: Mapping[str, str]) -> s
 def _escape(text: str) -> str:
     """Escape what separates the parts of a run's name, and what no name of a run may hold."""
     return "".join(
-        sign if sign.isalnum() or sign in "-_." else f"%{ord(sign):02X}"
+        sign if sign.isalnum() or sign in "-_." else _escape_sign(ord(sign))
         for sign in text
     )
+
+
+def _escape_sign(code: int) -> str:
+    # each form has a fixed length: "%20" and "19" would otherwise be "%2019"
+    return f"%{code:02X}" if code <= 0xFF else f"%u{code:06X}"

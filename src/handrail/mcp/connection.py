@@ -527,6 +527,12 @@ class McpConnection:
             return ServerBrokeOff(self.name, f"broke off: {describe(delivery.error)}")
         if delivery.is_open:
             return ServerBrokeOff(self.name, f"answered with HTTP {delivery.status}")
+        if delivery.is_unreadable or _is_unread(delivery, error):
+            # the SDK words it as an error of the server's, by which it would have refused the request
+            return ServerBrokeOff(
+                self.name,
+                f"sent an answer that cannot be read, with HTTP {delivery.status}",
+            )
         if link.too_long:
             return ServerBrokeOff(self.name, f"broke off: {MessageTooLong()}")
         if error.code in _CLOSED_CODES:
@@ -539,6 +545,12 @@ class McpConnection:
             logs.log.warning(
                 "the MCP server %r ended; its last words: %s", self.name, link.stderr
             )
+
+
+def _is_unread(delivery: Delivery, error: MCPError) -> bool:
+    """Whether the SDK could not read an answer: a server that cannot read our request refuses it with a status."""
+    status = delivery.status
+    return error.code == types.PARSE_ERROR and status is not None and status < 400
 
 
 def _describe_end(link: Link) -> str:

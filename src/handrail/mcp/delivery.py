@@ -27,6 +27,7 @@ class Delivery:
 
     Attributes:
         status: The HTTP status of the answer; None over standard streams, or without an answer.
+        kind: The content type of the answer, in small letters.
         retry_after: The header `Retry-After` of the answer.
         error: Why there is no answer.
         session_lost: The server does not know the session any more, which proves that it did nothing.
@@ -35,6 +36,7 @@ class Delivery:
     """
 
     status: int | None = None
+    kind: str = ""
     retry_after: str | None = None
     error: Exception | None = None
     session_lost: bool = False
@@ -53,11 +55,21 @@ class Delivery:
         return status is not None and 400 <= status < 500 and status not in _OPEN_STATUS
 
     @property
+    def is_unreadable(self) -> bool:
+        """Whether the answer is a success, or leads elsewhere, and cannot hold a message of the protocol."""
+        status = self.status
+        if status is None or status >= 400:
+            return False
+        return status == 202 or status >= 300 or not self.kind.startswith(_KINDS)
+
+    @property
     def is_open(self) -> bool:
         """Whether the status leaves open what was done."""
         status = self.status
         return status is not None and (status >= 500 or status in _OPEN_STATUS)
 
+
+_KINDS = ("application/json", "text/event-stream")
 
 _OPEN_STATUS = (408, 409, 425)
 """Statuses below 500 after which something may have been done."""

@@ -16,6 +16,7 @@ from mcp.client.streamable_http import MCP_SESSION_ID, streamable_http_client
 
 from handrail.mcp.delivery import CURRENT
 from handrail.mcp.targets import Address
+from handrail.mcp.wire.messages import mend_halves
 from handrail.mcp.wire.plain_http import PlainTransport, can_be_plain
 
 MOST_MESSAGE_BYTES = 16 * 1024 * 1024
@@ -48,7 +49,9 @@ class HttpClient(httpx2.AsyncClient):
             return await super().send(request, **how)
         delivery = CURRENT.get()
         try:
-            response = await _read_json(await super().send(request, **how))
+            response = _mend_events(
+                await _read_json(await super().send(request, **how))
+            )
         except Exception as error:
             # of the network, or of whatever signs the requests
             if delivery is not None:
@@ -56,6 +59,7 @@ class HttpClient(httpx2.AsyncClient):
             return httpx2.Response(_NO_ANSWER, request=request)
         if delivery is not None:
             delivery.status = response.status_code
+            delivery.kind = response.headers.get("content-type", "").lower()
             delivery.retry_after = response.headers.get("retry-after")
             delivery.session_lost = (
                 response.status_code == 404 and MCP_SESSION_ID in request.headers
@@ -82,9 +86,49 @@ async def _read_json(response: httpx2.Response) -> httpx2.Response:
     return httpx2.Response(
         response.status_code,
         headers=headers,
-        content=bytes(content),
+        content=mend_halves(bytes(content)),
         request=response.request,
     )
+
+
+def _mend_events(response: httpx2.Response) -> httpx2.Response:
+    """Return a stream of events with every character whole; any other answer as it is."""
+    kind = response.headers.get("content-type", "").lower()
+    if not kind.startswith("text/event-stream") or response.next_request is not None:
+        return response
+    headers = httpx2.Headers(response.headers)
+    headers.pop("content-encoding", None)
+    return httpx2.Response(
+        response.status_code,
+        headers=headers,
+        stream=_WholeLines(response),
+        request=response.request,
+    )
+
+
+class _WholeLines(httpx2.AsyncByteStream):
+    """The lines of an answer, mended one by one; a line that is too long goes on as it is."""
+
+    def __init__(self, response: httpx2.Response) -> None:
+        self._response = response
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        rest = bytearray()
+        async for chunk in self._response.aiter_bytes():
+            rest += chunk
+            start = len(rest) - len(chunk)
+            end = 1 + max(rest.rfind(b"\n", start), rest.rfind(b"\r", start))
+            if not end and len(rest) > MOST_MESSAGE_BYTES:
+                end = len(rest)
+            if end:
+                yield mend_halves(bytes(rest[:end]))
+                del rest[:end]
+        if rest:
+            yield mend_halves(bytes(rest))
+
+    async def aclose(self) -> None:
+        """Close the answer."""
+        await self._response.aclose()
 
 
 @asynccontextmanager

@@ -164,7 +164,7 @@ class Deployment:
             name = f"r_{digest({'by': principal.name, 'key': key})[:20]}"
         scope = principal.scope or ""
         run_id = qualify_name(scope, name)
-        if key and run_id in self._tasks:
+        if key and await self._is_started(run_id):
             await self._check_same(run_id, question)
             return run_id, False
         self._asked[run_id] = question
@@ -199,6 +199,14 @@ class Deployment:
             if error is not None:
                 raise _as_api_error(error)
         return run_id, True
+
+    async def _is_started(self, run_id: str) -> bool:
+        """Whether a run is under way here, or stored."""
+        if run_id in self._tasks:
+            return True
+        is_stored = await asyncio.to_thread(self._find_record, run_id) is not None
+        # or begun meanwhile, by the same request
+        return is_stored or run_id in self._tasks
 
     async def _check_same(self, run_id: str, question: str) -> None:
         """Raise unless the run of an idempotency key was asked this same question."""
@@ -494,13 +502,17 @@ class Deployment:
         return outermost
 
     def _load_record(self, run_id: str) -> RunRecord:
-        store = self.store
-        stored = None
-        if isinstance(store, RunStore):
-            stored = result_now(store.load_run(run_id))
-        if stored is None:
+        record = self._find_record(run_id)
+        if record is None:
             raise not_found(f"run {run_id!r}")
-        return stored.record
+        return record
+
+    def _find_record(self, run_id: str) -> RunRecord | None:
+        store = self.store
+        if not isinstance(store, RunStore):
+            return None
+        stored = result_now(store.load_run(run_id))
+        return None if stored is None else stored.record
 
     async def close(self) -> None:
         """Release the runs that are under way, so that any process can resume them; then close the runtime."""

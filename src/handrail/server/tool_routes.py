@@ -85,7 +85,7 @@ async def call_tool(call: ApiCall) -> Json:
     result = await deployment.runtime.call(
         name,
         call.body.get("arguments", {}),
-        run=f"console:{call.by.name.replace('/', '_')}",
+        run=f"console:{_without_slashes(call.by.name)}",
         principal=call.by.name,
         scope=scope,
         inject=deployment.defaults.inject,
@@ -101,6 +101,11 @@ async def call_tool(call: ApiCall) -> Json:
         "repairs": list(result.repairs),
         "question": None if question is None else question.id,
     }
+
+
+def _without_slashes(name: str) -> str:
+    """Return a name as part of a run's name, in which a slash would begin another part: no two names are alike."""
+    return name.replace("%", "%25").replace("/", "%2F")
 
 
 def show_live(call: ApiCall) -> Json:
