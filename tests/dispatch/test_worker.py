@@ -533,6 +533,30 @@ def test_a_queued_run_that_is_cancelled_while_a_worker_takes_it_is_never_begun(
     assert waiting(client) == 0
 
 
+def test_a_write_in_doubt_is_a_warning_in_the_log_of_the_worker(place, client, caplog):
+    def pay(order: str) -> str:
+        """Pay an order."""
+        raise ConnectionResetError
+
+    tool = hr.FunctionTool(pay, effect="write", key="pay:{order}")
+    script = (call("pay", order="7"), call("pay", order="8"), "Who knows?")
+
+    async def carry_out():
+        async with working(place, [tool], *script):
+            return await result(client, client.submit("Go.", run_id="r"))
+
+    assert asyncio.run(carry_out()).text == "Who knows?"
+    warnings = [
+        each.getMessage()
+        for each in caplog.records
+        if (each.name, each.levelname) == ("handrail.worker", "WARNING")
+    ]
+    assert warnings == [
+        "run r: pay may or may not have happened; a person must look: "
+        "handrail ledger list --state in_doubt --run r"
+    ]
+
+
 # -- what goes wrong --------------------------------------------------------------------------------------------------
 
 

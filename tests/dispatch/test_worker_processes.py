@@ -21,6 +21,7 @@ from handrail.cli import main
 from handrail.futures import result_now
 from handrail.stores.sqlite import SqliteStore
 from handrail.testing import Fault, ScriptedServer, call
+from handrail.testing.mail import Mailbox
 from tests.support.effort import examples, long_only
 
 pytest.importorskip("psycopg", reason="no psycopg: install handrail[postgres]")
@@ -132,6 +133,19 @@ def test_a_worker_keeps_its_store_by_the_settings(folder, model):
         process.send_signal(signal.SIGTERM)
         assert process.wait(SOON_S) == 0
     assert "run r, segment 1, attempt 1, queue default: done" in logged(folder)
+
+
+def test_a_worker_tells_people_that_a_question_waits(folder):
+    (folder / "tools.py").write_text(TOOLS.replace('"read"', '"destructive"'))
+    handrail(folder, "runs", "submit", "Go.", "--run-id", "r")
+    with ScriptedServer([call("hold"), "Done."]) as server, Mailbox() as box:
+        told = f"mail:ops@example.com?server={box.host}&port={box.port}&tls=none&sender=bot@example.com"
+        with worker(folder, server.model, "--notify", told) as process:
+            waited = handrail(folder, "runs", "wait", "r", "--within", "50")
+            wait_until(lambda: box.mails, process)
+        assert " at once, with 1 tool\n" in logged(folder)
+    assert waited.returncode == 3
+    assert "handrail approvals approve a_" in box.mails[0].get_content()
 
 
 def test_a_run_that_waits_for_its_model_outlives_the_worker_that_asked(folder):
