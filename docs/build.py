@@ -88,6 +88,7 @@ MODULES = {
         "handrail.selectors",
         "handrail.dispatch.port",
         "handrail.dispatch.choice",
+        "handrail.dispatch.worker.Worker",
     ],
     "training": [
         "handrail.training.exporting",

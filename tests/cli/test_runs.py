@@ -142,6 +142,12 @@ def test_a_run_that_waits_for_a_worker_says_so(deployed):
         "note:    the worker that took it has no tool pay"
         in made("runs", "show", "r1").stdout
     )
+    heads, row, note = made("runs", "list").stdout.splitlines()
+    assert row.split()[:4] == ["r1", "queued", "in", "mail"]
+    # below the question, where it makes no column wide
+    assert note == " " * heads.index("question") + (
+        "the worker that took it has no tool pay"
+    )
 
 
 def test_a_run_that_waits_for_its_model_says_so_and_not_that_it_waits_for_a_worker(
@@ -154,9 +160,7 @@ def test_a_run_that_waits_for_its_model_says_so_and_not_that_it_waits_for_a_work
         away = {"wait_s": 60.0, "why": "its model is away", "model_turn": 1}
         store.finish_segment("r1", 1, **away).result(10)
         [told] = store.list_submitted(["r1"]).result(10).values()
-    assert told.note == (
-        f"not before {describe_time(told.wake_at)}: its model is away"
-    )
+    assert told.note == (f"not before {describe_time(told.wake_at)}: its model is away")
     assert made("runs", "show", "r1").stdout.endswith(
         f"\nwaits in queue mail, {told.note}\n"
     )
@@ -171,12 +175,38 @@ def test_who_answers_for_a_run_of_workers_is_not_told_to_resume_it(deployed):
     assert made.process("runs", "resume", "r1", "--tools", made.tools).returncode == 3
     shown = made("runs", "show", "r1").stdout
     assert shown.endswith("(or deny)\nthen a worker resumes the run by itself\n")
+    waited = made("runs", "wait", "r1")
+    assert (waited.exit_code, waited.stdout) == (3, "")
+    assert waited.stderr.splitlines() == [
+        "r1 is waiting: waiting for approval of delete_order",
+        f"decide:  handrail approvals show {made.question()['id']}",
+        "then a worker resumes the run by itself",
+    ]
     approved = made("approvals", "approve", made.question()["id"], "--by", "maria")
     assert (
         "go on:   nothing to do: a worker resumes the run by itself\n"
         in approved.stdout
     )
     assert made.json("runs", "list")["runs"][0]["status"] == "queued"
+
+
+@pytest.mark.parametrize(
+    ("state", "says"),
+    [
+        ("UPDATE runs SET status = 'running', owner = '{owner}'", "a worker resumes the run by itself"),
+        ("UPDATE runs SET status = 'done'; DELETE FROM submitted", "the run has gone on and ended"),
+    ],
+)  # fmt: skip
+def test_an_answer_says_what_follows_however_quick_the_worker_is(deployed, state, says):
+    made = deployed([call("delete_order", order_id="A-1"), "Deleted."])
+    model = os.environ["HANDRAIL_MODEL"]
+    made("runs", "submit", "Delete A-1.", "--run-id", "r1", "--model", model)
+    made.process("runs", "resume", "r1", "--tools", made.tools)
+    question = made.question()["id"]
+    with sqlite3.connect(made.place.removeprefix("sqlite:")) as store:
+        store.executescript(state.format(owner=owner()))
+    approved = made("approvals", "approve", question, "--by", "maria")
+    assert f"go on:   nothing to do: {says}\n" in approved.stdout
 
 
 def test_the_list_can_be_of_one_status(waiting):
@@ -547,7 +577,10 @@ def test_a_run_that_ends_with_a_write_in_doubt_says_where_to_look(deployed, tmp_
     (write,) = made.json(
         "ledger", "list", "--state", "in_doubt", "--run", run["run_id"]
     )["writes"]
-    for told in (gone_on.stderr, made("runs", "show", run["run_id"]).stdout):
+    waited = made("runs", "wait", run["run_id"])
+    assert (waited.exit_code, waited.stdout) == (6, "I do not know.\n")
+    shown = made("runs", "show", run["run_id"]).stdout
+    for told in (gone_on.stderr, waited.stderr, shown):
         assert "book may or may not have happened; a person must look" in told
         assert f"look:    handrail ledger show book {write['key']}" in told
     assert (
@@ -824,7 +857,10 @@ def test_the_demo_can_be_kept_looked_at_and_replayed(deployed, monkeypatch):
     ("words", "says"),
     [
         (("cancel", "r1", "--by", ""), "--by is ''; it takes a name"),
-        (("cancel", "r1", "--by", "a\n"), "--by is 'a\\n'; a name cannot contain \\x0a"),
+        (
+            ("cancel", "r1", "--by", "a\n"),
+            "--by is 'a\\n'; a name cannot contain \\x0a",
+        ),
         (("submit", "?", "--run-id", ""), "run_id is ''; it takes a name"),
         (("submit", "?", "--run-id", "a\u202e"), "run_id is 'a\\u202e'; a name cannot"),
         (("submit", "?", "--queue", "\x1b[2J"), "queue is '\\x1b[2J'; a name cannot"),

@@ -18,7 +18,7 @@ from handrail.errors import ConfigError, Fenced, RunNameTaken, RunUnderWay
 from handrail.futures import result_now, wait_for
 from handrail.history.run_history import read_history
 from handrail.records import MOST_TAKEOVERS, ApprovalRequest, JournalEntry, RunRecord
-from handrail.stores.submitted import AGAIN_S
+from handrail.stores.submitted import AGAIN_S, STALE_S
 from handrail.testing import ScriptedModel, call
 from handrail.testing.crashes import opener
 
@@ -341,6 +341,39 @@ def test_a_tool_that_describes_itself_otherwise_is_asked_about_again(place, clie
 
     assert asyncio.run(deploy()).status == "waiting"
     assert shop.happened == []
+    assert_rests_until_it_is_answered(client)
+
+
+def test_a_run_with_a_delivered_result_rests_while_it_waits_for_another_answer(
+    place, client
+):
+    @hr.tool(deferred=True)
+    def survey(question: str) -> str:
+        """Ask the customer."""
+        return "sent"
+
+    tools = [survey, *Shop().tools("delete")]
+    script = (call("survey", question="Sure?"), call("delete", order="7"), "Done.")
+
+    async def answer():
+        async with working(place, tools, *script):
+            await result(client, client.submit("Go.", run_id="r"))
+            [question] = result_now(client.store.list_approvals())
+            await asyncio.to_thread(client.deliver, question.id, "Yes.")
+            return await result(client, "r")
+
+    assert asyncio.run(answer()).reason == "waiting for approval of delete"
+    assert_rests_until_it_is_answered(client)
+
+
+def assert_rests_until_it_is_answered(client):
+    """See that no sweep resumes a waiting run, however long it waits, and that an answer does."""
+    pass_time(client, STALE_S + 1.0)
+    assert result_now(client.store.sweep_submitted("chosen")) == 0
+    assert waiting(client) == 0
+    [question] = result_now(client.store.list_approvals())
+    admin.approve(client.store, question.id, by="anna")
+    assert waiting(client) == 1
 
 
 # -- which worker -----------------------------------------------------------------------------------------------------
@@ -502,6 +535,30 @@ def test_a_queued_run_that_is_cancelled_while_a_worker_takes_it_is_never_begun(
     assert asyncio.run(carry_out()) == "cancelled"
     assert (client.result("r").status, model.requests) == ("cancelled", [])
     assert waiting(client) == 0
+
+
+def test_a_write_in_doubt_is_a_warning_in_the_log_of_the_worker(place, client, caplog):
+    def pay(order: str) -> str:
+        """Pay an order."""
+        raise ConnectionResetError
+
+    tool = hr.FunctionTool(pay, effect="write", key="pay:{order}")
+    script = (call("pay", order="7"), call("pay", order="8"), "Who knows?")
+
+    async def carry_out():
+        async with working(place, [tool], *script):
+            return await result(client, client.submit("Go.", run_id="r"))
+
+    assert asyncio.run(carry_out()).text == "Who knows?"
+    warnings = [
+        each.getMessage()
+        for each in caplog.records
+        if (each.name, each.levelname) == ("handrail.worker", "WARNING")
+    ]
+    assert warnings == [
+        "run r: pay may or may not have happened; a person must look: "
+        "handrail ledger list --state in_doubt --run r"
+    ]
 
 
 # -- what goes wrong --------------------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from handrail.futures import result_now
 from handrail.records import Submission
 from handrail.stores.sqlite import SqliteStore
 from handrail.testing import Fault, ScriptedServer, call
+from handrail.testing.mail import Mailbox
 from tests.support.effort import examples, long_only
 
 pytest.importorskip("psycopg", reason="no psycopg: install handrail[postgres]")
@@ -155,6 +156,19 @@ def test_a_run_that_an_earlier_version_named_so_is_one_line_of_the_log(folder, m
     assert said in logged(folder)
 
 
+def test_a_worker_tells_people_that_a_question_waits(folder):
+    (folder / "tools.py").write_text(TOOLS.replace('"read"', '"destructive"'))
+    handrail(folder, "runs", "submit", "Go.", "--run-id", "r")
+    with ScriptedServer([call("hold"), "Done."]) as server, Mailbox() as box:
+        told = f"mail:ops@example.com?server={box.host}&port={box.port}&tls=none&sender=bot@example.com"
+        with worker(folder, server.model, "--notify", told) as process:
+            waited = handrail(folder, "runs", "wait", "r", "--within", "50")
+            wait_until(lambda: box.mails, process)
+        assert " at once, with 1 tool\n" in logged(folder)
+    assert waited.returncode == 3
+    assert "handrail approvals approve a_" in box.mails[0].get_content()
+
+
 def test_a_run_that_waits_for_its_model_outlives_the_worker_that_asked(folder):
     (folder / "gate").touch()
     with ScriptedServer([call("hold"), "Done."]) as server:
@@ -171,7 +185,8 @@ def test_a_run_that_waits_for_its_model_outlives_the_worker_that_asked(folder):
         why = "its model is away: scripted at http://127.0.0.1:"
         assert f" s ({why}" in logged(folder)
         assert f" UTC: {why}" in handrail(folder, "runs", "show", "r").stdout
-        assert "queued in default (not" in handrail(folder, "runs", "list").stdout
+        listed = handrail(folder, "runs", "list").stdout
+        assert listed.splitlines()[2].strip().startswith("not before ")
         waited = handrail(folder, "runs", "wait", "r", "--within", "0.1")
         assert (waited.returncode, why in waited.stderr) == (2, True)
         asked = len(server.requests)

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from shlex import quote
 
 from handrail.cli.options import STORE_HERE, Setup, call_failures
+from handrail.cli.run_pages import WORKER_RESUMES
 from handrail.cli.store_access import EVERY, command_line
 from handrail.engine.nested_runs import is_within
 from handrail.engine.undo import UNDO_OF
@@ -18,7 +19,7 @@ from handrail.errors import Code
 from handrail.futures import result_now
 from handrail.journal.codec import Doubt, doubt_in
 from handrail.messages import ToolMessage
-from handrail.ports import ApprovalStore, LedgerStore, RunStore
+from handrail.ports import ApprovalStore, LedgerStore, RunStore, SubmittedRunStore
 from handrail.records import ApprovalRequest, JournalStep, WriteRecord
 from handrail.runs import Run
 from handrail.tools.tool import BaseTool
@@ -42,6 +43,25 @@ def describe_next_steps(store: object, run: Run, setup: Setup, place: str) -> st
     return "\n".join(lines)
 
 
+def describe_awaited(store: RunStore, run: Run, run_id: str, place: str) -> str:
+    """Return what a person has to do about a run that somebody has waited for; empty where there is nothing.
+
+    Args:
+        run_id: Its whole name: that of `run` is without the tenant.
+    """
+    lines = _doubts_of(store, run, run_id, place)
+    if run.status == "waiting":
+        lines += _decide_lines(_requests_within(store, run_id), place)
+        if isinstance(store, SubmittedRunStore) and result_now(
+            store.list_submitted([run_id])
+        ):
+            lines.append(f"then {WORKER_RESUMES}")
+        else:
+            resume = command_line(f"runs resume {run_id} --tools ...", place)
+            lines.append(f"go on:   {resume}")
+    return "\n".join(lines)
+
+
 def _requests_within(store: object, run_id: str) -> list[ApprovalRequest]:
     if not isinstance(store, ApprovalStore):
         return []
@@ -60,17 +80,29 @@ def _list_steps(
     setup: Setup,
     place: str,
 ) -> Iterator[str]:
-    if any(
-        failure is not None and failure.code == Code.IN_DOUBT
-        for failure in call_failures(run)
-    ):
-        stored = result_now(store.load_run(run.id))
-        yield from doubt_lines(stored.steps if stored else (), run.id, store, place)
-    for request in requests:
-        yield f"decide:  {command_line(f'approvals show {request.id}', place)}"
+    yield from _doubts_of(store, run, run.id, place)
+    yield from _decide_lines(requests, place)
     if run.status in ("waiting", "failed", "cancelled", "budget"):
         tools = "".join(f" --tools {quote(each)}" for each in setup.places)
         yield f"go on:   {command_line(f'runs resume {run.id}{tools}', place)}"
+
+
+def _doubts_of(store: RunStore, run: Run, run_id: str, place: str) -> list[str]:
+    """Return where to look for each write that a run has left in doubt; `run_id` is its whole name."""
+    if all(
+        failure is None or failure.code != Code.IN_DOUBT
+        for failure in call_failures(run)
+    ):
+        return []
+    stored = result_now(store.load_run(run_id))
+    return doubt_lines(stored.steps if stored else (), run_id, store, place)
+
+
+def _decide_lines(requests: Sequence[ApprovalRequest], place: str) -> list[str]:
+    return [
+        f"decide:  {command_line(f'approvals show {request.id}', place)}"
+        for request in requests
+    ]
 
 
 def _risk_hints(run: Run, setup: Setup) -> Iterator[str]:

@@ -306,12 +306,22 @@ class Setup(Struct, frozen=True):
             scope=scope,
         )
 
-    def unattended_runtime(self, store: Store) -> Runtime:
-        """Return a runtime that asks nobody at this terminal: other calls wait for an answer from elsewhere."""
+    def unattended_runtime(self, store: Store, *, notify: str | None = None) -> Runtime:
+        """Return a runtime that asks nobody at this terminal: other calls wait for an answer from elsewhere.
+
+        Args:
+            notify: Where people are told that a question waits, as `Runtime` takes it.
+        """
         settings.apply_otel()
         consent = self.consent
         approver = None if consent.up_to is None else consent.approve_unasked
-        return Runtime(self.tools, store=store, policy=self.policy, approver=approver)
+        return Runtime(
+            self.tools,
+            store=store,
+            policy=self.policy,
+            approver=approver,
+            notify=notify,
+        )
 
 
 _SETUP = (

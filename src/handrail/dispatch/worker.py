@@ -18,9 +18,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from random import random
+from shlex import quote
 from time import monotonic
 from typing import Any, Protocol
 
@@ -45,7 +47,13 @@ from handrail.errors import (
     StoreUnavailable,
 )
 from handrail.futures import wait_for
-from handrail.journal.codec import input_from_json, result_from_json, turn_from_json
+from handrail.journal.codec import (
+    doubt_in,
+    input_from_json,
+    result_from_json,
+    turn_from_json,
+)
+from handrail.messages import ToolMessage
 from handrail.ports import Model, SubmittedRunStore
 from handrail.records import (
     MOST_TAKEOVERS,
@@ -274,6 +282,7 @@ class Worker:
             self._under_way.pop(segment.run_id, None)
         if run.status == "moved":
             return "moved: another process has taken the run over"
+        _warn_of_doubts(taken.stored, run)
         after = await wait_for(
             self._store.finish_segment(segment.run_id, segment.number)
         )
@@ -425,6 +434,27 @@ class Worker:
             return
         for run_id in await wait_for(self._store.list_cancelled(names)):
             self._runtime.cancel(strip_scope(run_id), scope=parse_scope(run_id))
+
+
+def _warn_of_doubts(before: StoredRun, run: Run[Any]) -> None:
+    """Log each write that this segment has left in doubt: a run whose model goes on ends as `done` all the same."""
+    left = Counter(doubt.tool for doubt in map(doubt_in, before.steps) if doubt)
+    now = Counter(
+        message.result.name
+        for message in run.new_messages
+        if isinstance(message, ToolMessage)
+        and message.result.failure
+        and message.result.failure.code == Code.IN_DOUBT
+    )
+    run_id = before.record.run_id
+    for tool in now - left:
+        log.warning(
+            "run %s: %s may or may not have happened; a person must look: "
+            "handrail ledger list --state in_doubt --run %s",
+            run_id,
+            tool,
+            quote(run_id),
+        )
 
 
 def _called_tools(stored: StoredRun) -> tuple[set[str], set[str]]:

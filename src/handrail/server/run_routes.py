@@ -91,9 +91,7 @@ def _submissions_of(
     return result_now(store.list_submitted(queued))
 
 
-def row(
-    summary: RunSummary, submission: Submission | None = None
-) -> dict[str, Json]:
+def row(summary: RunSummary, submission: Submission | None = None) -> dict[str, Json]:
     """Return a run of a list as the API has it.
 
     Args:

@@ -216,7 +216,7 @@ class SubmittedRuns(SharedLimitRows):
         self, database: Database, row: Sequence[Any], now: float, dispatcher: str
     ) -> bool:
         """Let a run go on whose question has expired, or whose wait for a lease or a model is over."""
-        run_id, *_, status, _, _ = row
+        run_id, *_, status, _ = row
         if status == "waiting":
             return self._wake(database, run_id, now)
         is_enqueued = self._recover(database, row, now, dispatcher)
@@ -242,7 +242,7 @@ class SubmittedRuns(SharedLimitRows):
         self, database: Database, row: Sequence[Any], now: float, dispatcher: str
     ) -> bool:
         """Enqueue a segment that is nowhere, or forget a run that is over; return whether something was enqueued."""
-        run_id, number, queue, priority, status, woken, is_approved = row
+        run_id, number, queue, priority, status, woken = row
         if not database.run(_SQL["lock"], (now, run_id)):
             return False
         if status is None or status in _OVER:
@@ -251,7 +251,9 @@ class SubmittedRuns(SharedLimitRows):
         # a run that was submitted with dispatchers of another kind than the workers have now
         database.run(_SQL["move"], (dispatcher, run_id))
         if status == "waiting":
-            if woken or is_approved:
+            # An approval that no call has used is no reason: a delivered result stays one, and so does an approval of
+            # a tool that describes itself otherwise now.
+            if woken:
                 return self._go_on(database, run_id, now)
             _set_wake_up(database, run_id)  # somebody may have resumed it by hand
             return False

@@ -59,12 +59,11 @@ UPDATE submitted SET wake_at = ?, note = '""' WHERE run_id = ? RETURNING run_id
 DELETE FROM submitted WHERE run_id = ? RETURNING run_id
 
 -- expired: Runs with a question that has expired, or whose wait for a lease or a model is over, the longest first.
-SELECT s.run_id, s.segment, s.queue, s.priority, r.status, s.woken, 0
+SELECT s.run_id, s.segment, s.queue, s.priority, r.status, s.woken
 FROM submitted AS s LEFT JOIN runs AS r ON r.run_id = s.run_id WHERE s.wake_at < ? ORDER BY s.wake_at LIMIT ?
 
 -- stale: Runs that were not looked at for long, the longest first.
-SELECT s.run_id, s.segment, s.queue, s.priority, r.status, s.woken,
-  CASE WHEN EXISTS(SELECT 1 FROM approvals AS a WHERE a.run_id = s.run_id AND a.state = 'approved') THEN 1 ELSE 0 END
+SELECT s.run_id, s.segment, s.queue, s.priority, r.status, s.woken
 FROM submitted AS s LEFT JOIN runs AS r ON r.run_id = s.run_id WHERE s.swept < ? ORDER BY s.swept LIMIT ?
 
 -- cancelled: Which runs somebody has asked to end.

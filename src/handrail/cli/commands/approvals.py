@@ -298,15 +298,18 @@ def _next_step(store: object, question: ApprovalRequest, place: str) -> str:
             f"make the same call again with run={strip_scope(question.run_id)!r}{of_scope}; "
             "where a framework keeps the run, let it resume"
         )
-    if is_under_way(stored.record):
-        return (
-            "nothing to do: the process that asked is alive and waits for this answer"
-        )
     run_id = _outermost_run(store, question.run_id)
     if isinstance(store, SubmittedRunStore) and result_now(
         store.list_submitted([run_id])
     ):
         return f"nothing to do: {WORKER_RESUMES}"
+    if is_under_way(stored.record):
+        return (
+            "nothing to do: the process that asked is alive and waits for this answer"
+        )
+    if stored.record.status in ("done", "failed", "cancelled"):
+        # a worker was quick: the run is no longer known as a submitted one
+        return "nothing to do: the run has gone on and ended"
     return command_line(f"runs resume {run_id} --tools ...", place)
 
 

@@ -24,7 +24,12 @@ from handrail.cli import (
 )
 from handrail.cli.exits import Exit
 from handrail.cli.loading import tools_from
-from handrail.cli.next_steps import describe_next_steps, doubt_lines, undone_writes
+from handrail.cli.next_steps import (
+    describe_awaited,
+    describe_next_steps,
+    doubt_lines,
+    undone_writes,
+)
 from handrail.cli.options import Setup
 from handrail.cli.progress import Watch, watch_options
 from handrail.cli.run_pages import RunPage
@@ -156,7 +161,7 @@ def list_runs(
             each.run_id,
             f"{run_status(each)}{_describe_carrier(each, submitted)}",
             describe_time(each.updated),
-            shorten(question_text(each)),
+            f"{shorten(question_text(each))}{_describe_note(each, submitted)}",
         )
         for each in records
     ]
@@ -188,11 +193,17 @@ def _describe_carrier(record: RunRecord, submitted: Mapping[str, Submission]) ->
         return ""
     if record.status == "running":
         return f" in {record.owner.rpartition(':')[0]}"
-    if record.status == "queued" and submission.note:
-        return f" in {submission.queue} ({submission.note})"
     if record.status == "queued":
         return f" in {submission.queue}"
     return ""
+
+
+def _describe_note(record: RunRecord, submitted: Mapping[str, Submission]) -> str:
+    """Return why a queued run waits for longer than its turn: as a line of its own, since no column is that wide."""
+    submission = submitted.get(record.run_id)
+    if submission is None or record.status != "queued" or not submission.note:
+        return ""
+    return f"\n{printable(submission.note)}"
 
 
 def _describe_place(
@@ -414,6 +425,7 @@ def wait(run: str, within_s: float | None, store: str, as_json: bool) -> int:
             ended = runtime.result(
                 strip_scope(run), within_s=within_s, scope=parse_scope(run)
             )
+        steps = describe_awaited(run_store, ended, run, store)
     if as_json:
         click.echo(json_text({**ended.as_json(), "run_id": run}))
     else:
@@ -422,6 +434,8 @@ def wait(run: str, within_s: float | None, store: str, as_json: bool) -> int:
         if not ended.ok:
             reason = f": {ended.reason}" if ended.reason else ""
             click.echo(printable(f"{run} is {ended.status}{reason}"), err=True)
+        if steps:
+            click.echo(printable(steps, keep="\n"), err=True)
     return exits.of_run(ended.status, options.call_failures(ended))
 
 

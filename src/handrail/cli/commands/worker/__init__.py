@@ -86,6 +86,12 @@ _SAME_S = 0.1
     type=click.Path(path_type=Path),
     help="Also submit the runs of its tables [schedule.NAME] when they are due; those of handrail.toml without it.",
 )
+@click.option(
+    "--notify",
+    metavar="WHERE",
+    default=None,
+    help="Tell people that a question waits: webhook:URL, or mail:ADDRESS?server=HOST&sender=ADDRESS.",
+)
 @options.debug
 def command(
     setup: Setup,
@@ -97,6 +103,7 @@ def command(
     grace_s: float,
     await_model_s: float,
     schedule_file: Path | None,
+    notify: str | None,
 ) -> int:
     """Carry out the runs that were submitted to a store, with any number of workers like this one.
 
@@ -135,6 +142,7 @@ def command(
                 await_model_s=await_model_s,
                 tables=tables,
                 retention=retention,
+                notify=notify,
             )
         )
 
@@ -152,8 +160,9 @@ async def _work(
     await_model_s: float,
     tables: Any,
     retention: Retention,
+    notify: str | None,
 ) -> int:
-    async with setup.unattended_runtime(store) as runtime:
+    async with setup.unattended_runtime(store, notify=notify) as runtime:
         if model:
             runtime._engine.resolve_model(model)  # a name that is none is found now
         dispatcher = open_dispatcher(store)
@@ -188,11 +197,12 @@ async def _work(
                 log.info("nothing is deleted here: [retention] has no period")
             ending = _end_on_signals(worker, grace_s)
             log.info(
-                "worker %d takes runs of %s from %s, %d at once",
+                "worker %d takes runs of %s from %s, %d at once, with %s",
                 os.getpid(),
                 where,
                 f"the queues {', '.join(queues)}" if queues else "all queues",
                 concurrency,
+                _describe_tools(len(setup.tools)),
             )
             await _until_one_ends(worker, beside)
             if ending:
@@ -205,6 +215,12 @@ async def _work(
             dispatcher.close()
     log.info("worker %d has ended", os.getpid())
     return Exit.OK
+
+
+def _describe_tools(count: int) -> str:
+    if not count:
+        return "no tools: a run that needs one is left to other workers (--tools)"
+    return "1 tool" if count == 1 else f"{count} tools"
 
 
 async def _until_one_ends(worker: Worker, beside: Sequence[asyncio.Task[None]]) -> None:
