@@ -80,13 +80,13 @@ def misleads(char: str) -> bool:
 def check_name(setting: str, name: object) -> str:
     r"""Return a name of a run, a tenant, a queue, or a person who decides; refuse what cannot be one.
 
-    A list shows a name as it is, and two names that differ look different: no control characters or ends of lines,
-    nothing that is not seen or reorders its neighbours, no space but the plain one and the wide one.
+    A list shows a name as it is, and two names that differ look different: a name has no control characters or ends of
+    lines, nothing that is invisible or reorders its neighbours, and no spaces but the plain one and the wide one.
 
     >>> check_name("queue", "mail\n")
     Traceback (most recent call last):
     ...
-    handrail.errors.ConfigError: queue is 'mail\n'; a name cannot hold \x0a, which is not seen as what it is
+    handrail.errors.ConfigError: queue is 'mail\n'; a name cannot contain \x0a, which is invisible or misleading
 
     Args:
         setting: What the name was given as, for the message.
@@ -101,8 +101,8 @@ def check_name(setting: str, name: object) -> str:
     for place, char in enumerate(name):
         if misleads(char) and not (char == _AS_PICTURE and _is_picture(name, place)):
             raise ConfigError(
-                f"{setting} is {printable(repr(name))}; a name cannot contain {_escape(char)}, which people do "
-                "not see as it is"
+                f"{setting} is {printable(repr(name))}; a name cannot contain {_escape(char)}, which is "
+                "invisible or misleading"
             )
     return name
 
