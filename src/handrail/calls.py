@@ -105,7 +105,7 @@ class Page(Struct, frozen=True):
     """Some of many rows: what a tool returns that does not return them all.
 
     The model reads `{"rows": [...], "has_more": true, "next": 40}` and calls again with `next`, in the parameter that
-    the tool's description names. A generator that is a tool makes its pages by itself, see `pages`.
+    the tool's description names. A generator that is a tool makes its pages by itself, see `paging`.
 
     Attributes:
         rows: The rows of this page.
