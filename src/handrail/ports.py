@@ -190,6 +190,8 @@ class BrowsableRunStore(RunStore, Protocol):
     ) -> StoreAnswer[Sequence[BrowsedRun]]:
         """Return runs with their steps, the newest first.
 
+        One damaged run costs no list: a step that cannot be read is left out, and an input is an empty text.
+
         Args:
             before: Only those with a smaller number.
             since: Only those that were changed at that time or later, by the store's clock.

@@ -852,6 +852,37 @@ def test_the_demo_can_be_kept_looked_at_and_replayed(deployed, monkeypatch):
     assert (replayed.exit_code, replayed.stdout) == (0, told["text"] + "\n")
 
 
+@pytest.mark.parametrize(
+    "words", [("runs", "list"), ("ledger", "list"), ("audit", "tail")]
+)
+def test_a_list_of_more_than_any_store_holds_is_the_whole_list(paid, words):
+    whole = paid(*words, "-n", "1000000").stdout
+    for most in (2**63 - 1, 10**30):
+        assert paid(*words, "-n", str(most)).stdout == whole
+
+
+def test_runs_of_workers_are_left_to_them_unless_one_is_named(deployed):
+    made = deployed([call("get_order", order_id="A-1"), "It is paid."] * 2)
+    left, _ = made.begin()
+    made("runs", "submit", "Delete A-1.", "--run-id", "r1", "--queue", "mail")
+    file = made.place.removeprefix("sqlite:")
+    with closing(sqlite3.connect(file)) as database, database:
+        database.execute("UPDATE runs SET status = 'queued' WHERE run_id = ?", (left,))
+    every = made("runs", "resume", "--all", "--tools", made.tools)
+    assert every.exit_code == 0
+    assert (
+        "left to the workers of this store (resume one with `runs resume RUN`): r1\n"
+        in every.stderr
+    )
+    statuses = {run["run_id"]: run["status"] for run in made.json("runs", "list")["runs"]}
+    assert statuses == {left: "done", "r1": "queued"}
+    how = ("--tools", made.tools, "--model", made.server.model)
+    assert made("runs", "resume", "r1", *how).exit_code == 0
+    nothing = made("runs", "resume", "--all", "--tools", made.tools)
+    assert (nothing.exit_code, nothing.stdout) == (0, "")
+    assert "nothing to resume" in nothing.stderr
+
+
 # ---------------------------------------------------------------------- names
 
 

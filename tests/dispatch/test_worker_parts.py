@@ -240,6 +240,7 @@ def test_an_hour_that_comes_twice_has_one_tick():
         ({"cron": "0 0 30 2 *"}, "cannot be read"),
         ({"cron": ""}, "has no `cron`"),
         ({"question": 7}, "write text in quotes"),
+        ({"question": " \n"}, "has no `question`"),
         ({"priority": "high"}, "write a whole number"),
         ({"time_zone": "Mars/Olympus"}, "does not know"),
         ({"time_zone": "../../etc/passwd"}, "does not know"),
@@ -258,6 +259,8 @@ def test_a_schedule_that_cannot_be_kept_is_refused(fields, reason):
 def test_a_name_that_would_be_another_tenants_is_refused():
     with pytest.raises(ConfigError, match="write letters"):
         read_schedule({"@acme/x": {"cron": "* * * * *", "question": "Go."}})
+    with pytest.raises(ConfigError, match=r"a table .* is named 'a\\nb'"):
+        read_schedule({"a\nb": {"cron": "* * * * *", "question": "Go."}})
 
 
 # -- deployment -------------------------------------------------------------------------------------------------------

@@ -257,6 +257,18 @@ def test_a_worker_that_cannot_work_says_why(folder, words, reason):
     assert "Traceback" not in ended.output
 
 
+def test_a_worker_whose_schedule_cannot_be_kept_takes_no_run(folder, model):
+    pytest.importorskip("cronsim", reason="no cronsim: install handrail[workers]")
+    (folder / "gate").touch()
+    (folder / "schedule.toml").write_text('[schedule.report]\ncron = "0 7 * *"\n')
+    handrail(folder, "runs", "submit", "Go.", "--run-id", "r")
+    how = ("--tools", "tools.py", "--model", model, "--schedule", "schedule.toml")
+    refused = handrail(folder, "worker", *how)
+    assert refused.returncode == 2
+    assert "takes runs" not in refused.stderr
+    assert refused.stderr.endswith("error: [schedule.report] has no `question`\n")
+
+
 def test_killed_workers_lose_nothing_and_do_nothing_twice(tmp_path):
     check(place=f"sqlite:///{tmp_path}/runs.db", folder=tmp_path)
 

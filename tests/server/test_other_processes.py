@@ -1,6 +1,7 @@
 """What other processes do with the store: it is seen, and runs that were answered there go on here."""
 
 import asyncio
+import signal
 import sqlite3
 from contextlib import closing
 
@@ -15,12 +16,13 @@ from handrail.server.run_index import RunFilter, RunIndex
 from handrail.serving.tokens import make_entry
 from handrail.stores.memory_runs import FullMemoryStore
 from handrail.stores.sqlite import SqliteStore
-from handrail.testing import ScriptedModel, call
+from handrail.testing import ScriptedModel, ScriptedServer, call
 from tests.server.served import (
     PATIENCE_S,
     delete_order,
     get_order,
     scripted,
+    served_process,
     serving,
     wait_until,
 )
@@ -178,6 +180,36 @@ def test_what_a_run_of_workers_waits_for_is_listed_and_shown(tmp_path):
         run = served.post("/runs", {"question": "Hello?"}, 201)["id"]
         shown = served.run_until(run, "done")["run"]
         assert (shown["queue"], shown["note"]) == (None, None)
+
+
+TOOLS = """
+import asyncio
+from pathlib import Path
+import handrail as hr
+
+@hr.tool(effect="read")
+async def get_order(order_id: str) -> str:
+    \"\"\"Look up an order.\"\"\"
+    Path("inside").touch()
+    await asyncio.Event().wait()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_server_whose_terminal_is_closed_leaves_its_runs_as_one_that_is_told_to_end(
+    tmp_path, number
+):
+    (tmp_path / "tools.py").write_text(TOOLS)
+    store = f"sqlite:///{tmp_path}/h.db"
+    with ScriptedServer([call("get_order", order_id="A-1")]) as model:
+        words = ("--store", store, "--tools", "tools.py", "--model", model.model)
+        with served_process(*words, folder=tmp_path) as (served, process):
+            run = served.post("/runs", {"question": "Is A-1 paid?"}, 201)["id"]
+            wait_until((tmp_path / "inside").exists, bool)
+            process.send_signal(number)
+            assert process.wait(PATIENCE_S) == 128 + signal.SIGTERM
+    with SqliteStore(tmp_path / "h.db") as left:
+        assert result_now(left.load_run(run)).record.status == "queued"
 
 
 def run_one(store, name, *script):

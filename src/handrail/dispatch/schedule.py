@@ -123,11 +123,11 @@ def read_schedule(tables: Mapping[str, Any]) -> list[Scheduled]:
 
 
 def _read_entry(name: str, table: Any) -> Scheduled:
-    where = f"[schedule.{name}]"
     if not _NAME.fullmatch(name):
         raise ConfigError(
-            f"{where} is named {name!r}; write letters, digits, `-`, `_` and `.`"
+            f"a table [schedule.NAME] is named {name!r}; write letters, digits, `-`, `_` and `.`"
         )
+    where = f"[schedule.{name}]"
     if not isinstance(table, Mapping):
         raise ConfigError(f"{where} is {table!r}; write a table")
     for key, value in table.items():
@@ -140,7 +140,7 @@ def _read_entry(name: str, table: Any) -> Scheduled:
             wanted = "a whole number" if kind is int else "text in quotes"
             raise ConfigError(f"`{key}` of {where} is {value!r}; write {wanted}")
     for key in ("cron", "question"):
-        if not table.get(key):
+        if not table.get(key, "").strip():
             raise ConfigError(f"{where} has no `{key}`")
     entry = Scheduled(name, **table)
     _check_times(entry, where)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from typing import get_args
 
 from handrail import admin
 from handrail.errors import ConfigError, Json
@@ -15,7 +16,7 @@ from handrail.futures import result_now
 from handrail.history.call_cards import describe_question
 from handrail.history.run_moments import RunMoment
 from handrail.ports import ApprovalStore
-from handrail.records import ApprovalRequest
+from handrail.records import ApprovalRequest, ApprovalState
 from handrail.server.access import is_same
 from handrail.server.answers import ApiError, not_found, page, time_text
 from handrail.server.operations import ApiCall, ApiOperation
@@ -24,7 +25,7 @@ from handrail.server.operations import ApiCall, ApiOperation
 def list_questions(call: ApiCall) -> Json:
     """Return the open questions, the oldest first."""
     store = questions_store(call)
-    state = call.query.get("state", "open")
+    state = call.word("state", (*get_args(ApprovalState), "all"), "open")
     found = result_now(store.list_approvals(state="" if state == "all" else state))
     return page(
         [

@@ -17,16 +17,12 @@ from handrail.server.access import Principal
 from handrail.server.answers import ApiError, not_found, page, time_text
 from handrail.server.operations import ApiCall, ApiOperation
 
-_STATES = ("", "claimed", "done", "failed", "in_doubt")
+_STATES = ("claimed", "done", "failed", "in_doubt")
 
 
 def list_writes(call: ApiCall) -> Json:
     """Return writes, the newest first."""
-    state = call.query.get("state", "")
-    if state not in _STATES:
-        raise ApiError(
-            422, "bad_parameter", f"`state` is one of {', '.join(_STATES[1:])}"
-        )
+    state = call.word("state", _STATES)
     most = call.number("limit", 100, least=1, most=1000)
     asked = most if call.by.scope is None else 100_000
     found = result_now(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from inspect import iscoroutinefunction
 from typing import Any, Literal, TypeAlias
 from urllib.parse import unquote
@@ -79,6 +79,20 @@ class ApiCall(Struct):
         raise ApiError(
             422, "bad_parameter", f"`{name}` is a number from {least} to {most}"
         )
+
+
+    def word(self, name: str, words: Sequence[str], default: str = "") -> str:
+        """Return a parameter of the query that is one of some words, or empty.
+
+        Raises:
+            ApiError: It is another word.
+        """
+        text = self.query.get(name, default)
+        if text and text not in words:
+            raise ApiError(
+                422, "bad_parameter", f"`{name}` is one of {', '.join(words)}"
+            )
+        return text
 
 
 Handler: TypeAlias = Callable[[ApiCall], Any]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
 from starlette.responses import Response
 
 from handrail import admin, plugins
+from handrail.core.conversation import Status
 from handrail.core.history import sanitize
 from handrail.dialects import WireDialect, dialect
 from handrail.engine.resume import is_under_way
@@ -40,6 +41,7 @@ from handrail.ports import (
 from handrail.process_identity import owner
 from handrail.records import (
     ApprovalRequest,
+    RecordStatus,
     RunRecord,
     StoredRun,
     Submission,
@@ -51,6 +53,7 @@ from handrail.server.run_index import RunFilter
 
 MOST_AUDIT_RECORDS = 20_000
 _EVERY = 1_000_000_000
+_STATUSES = tuple(dict.fromkeys((*get_args(Status), *get_args(RecordStatus))))
 
 
 # ---------------------------------------------------------------------- the list
@@ -64,7 +67,7 @@ def list_runs(call: ApiCall) -> Json:
     query = call.query
     wanted = RunFilter(
         words=tuple(query.get("q", "")[:500].casefold().split()),
-        status=query.get("status", ""),
+        status=call.word("status", _STATUSES),
         tool=query.get("tool", ""),
         failure=query.get("failure", ""),
         is_waiting=query.get("waiting") in ("1", "true"),
@@ -370,6 +373,8 @@ async def fork_run(call: ApiCall) -> Json:
 def cancel_run(call: ApiCall) -> Json:
     """Ask for the end of a run."""
     record = load(call).record
+    if record.status == "cancelled":  # a second click, or somebody else was quicker
+        return {"id": record.run_id, "status": record.status}
     if not call.deployment.cancel_here(record.run_id, call.by.name):
         record = admin.cancel(runs_of(call), record.run_id, by=call.by.name)
         call.deployment.hub.publish("run_changed", record.run_id)

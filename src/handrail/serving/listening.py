@@ -6,11 +6,11 @@ request is answered only if its `Host` is a name of this server, and its `Origin
 
 from __future__ import annotations
 
+import signal
 import socket
 from collections.abc import Sequence
 from contextlib import suppress
 from ipaddress import ip_address
-from signal import SIGTERM, signal
 from typing import Any
 
 from handrail.errors import ConfigError
@@ -88,12 +88,18 @@ def open_socket(host: str, port: int) -> socket.socket:
 
 
 async def serve_app(app: Any, listener: socket.socket, *, log_level: str) -> None:
-    """Serve until the process gets a signal to end; calls under way are then cancelled."""
+    """Serve until the process gets a signal to end; calls under way are then cancelled.
+
+    SIGHUP, which a closed terminal sends, is one, unless it is ignored, as under `nohup`.
+    """
     import uvicorn  # of an extra
 
     with suppress(ValueError):  # not the main thread, where no signal arrives
         # called once every stream has ended, when uvicorn raises the signal again: the runtime can still be closed
-        signal(SIGTERM, _end)
+        signal.signal(signal.SIGTERM, _end)
+        hang_up = getattr(signal, "SIGHUP", None)  # not on Windows
+        if hang_up is not None and signal.getsignal(hang_up) is not signal.SIG_IGN:
+            signal.signal(hang_up, lambda *_: signal.raise_signal(signal.SIGTERM))
     from handrail.serving.one_piece import OnePieceProtocol
 
     config = uvicorn.Config(

@@ -14,6 +14,7 @@ from handrail.cli import cases, completion, completion_names, options
 from handrail.cli.exits import Exit
 from handrail.cli.printer import console, print_entry
 from handrail.cli.store_access import (
+    EVERY,
     LOG,
     brief,
     is_of_tenant,
@@ -95,7 +96,7 @@ def tail(
     with LOG.open(store) as audit_store:
         run_id = resolve_run_id(audit_store, run_id)
         last: deque[AuditRecord] = deque(
-            _records(audit_store, run_id, tenant), maxlen=max(1, most)
+            _records(audit_store, run_id, tenant), maxlen=max(1, min(most, EVERY))
         )
         seen = last[-1].seq if last else 0
         if not (last or follow):

@@ -140,7 +140,7 @@ def list_runs(
     with RUNS.open(store) as run_store:
         found = result_now(
             run_store.list_runs(
-                status=status or "", most=most + 1 if tenant is None else EVERY
+                status=status or "", most=min(most + 1, EVERY) if tenant is None else EVERY
             )
         )
         matching = [each for each in found if is_of_tenant(each.run_id, tenant)]
@@ -480,7 +480,7 @@ def resume(
 
     Completed calls are not repeated. The run keeps its model unless you name another, and its budget except for the
     limits given here; name its tools again. With `--all` the exit code is the highest one, and a run that cannot be
-    resumed does not stop the others.
+    resumed does not stop the others. Runs that were submitted to workers are left to them: name one to resume it here.
 
     A run is poisoned when five processes in a row took it over and died in it. It is skipped until somebody has looked
     at it and passes --anyway, or cancels it. A run whose process is alive is taken over if you agree at the terminal or
@@ -511,10 +511,13 @@ def resume(
             watch.tell(
                 f"skipped, because poisoned (resume one with `runs resume RUN --anyway`): {names}"
             )
-        codes = [
-            _resume_or_report(driver, each, model, limits) for each in driver.ready()
-        ]
-        if not codes:
+        ready, of_workers = driver.ready()
+        if of_workers:
+            watch.tell(
+                f"left to the workers of this store (resume one with `runs resume RUN`): {', '.join(of_workers)}"
+            )
+        codes = [_resume_or_report(driver, each, model, limits) for each in ready]
+        if not (codes or of_workers):
             watch.tell(
                 "nothing to resume: no run was abandoned, and none has all its answers"
             )
@@ -692,8 +695,12 @@ class RunDriver:
         )
         return stored.record
 
-    def ready(self) -> Sequence[str]:
-        """Name the runs that can be resumed, the oldest first; a run that a call started follows its outer run."""
+    def ready(self) -> tuple[Sequence[str], Sequence[str]]:
+        """Name the runs that can be resumed, the oldest first; and those of them that were submitted to workers.
+
+        A run that a call started follows its outer run. One of workers may wait in a queue that this process knows
+        nothing of, or for a model that is away.
+        """
         runs = result_now(RUNS.of(self.store, self.place).list_runs(most=EVERY))
         inside = _list_inner_runs(runs)
         driven_by_outer = {
@@ -707,7 +714,16 @@ class RunDriver:
             for record in reversed(runs)
             if self._can_go_on(record, inside.get(record.run_id, ()))
         ]
-        return [run_id for run_id in ready if run_id not in driven_by_outer]
+        found = [run_id for run_id in ready if run_id not in driven_by_outer]
+        of_workers = (
+            result_now(self.store.list_submitted(found))
+            if isinstance(self.store, SubmittedRunStore)
+            else {}
+        )
+        return (
+            [run_id for run_id in found if run_id not in of_workers],
+            [run_id for run_id in found if run_id in of_workers],
+        )
 
     def _can_go_on(self, record: RunRecord, inside: Sequence[str]) -> bool:
         if record.status == "waiting" and isinstance(self.store, ApprovalStore):

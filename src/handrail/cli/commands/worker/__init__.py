@@ -165,6 +165,7 @@ async def _work(
     async with setup.unattended_runtime(store, notify=notify) as runtime:
         if model:
             runtime._engine.resolve_model(model)  # a name that is none is found now
+        scheduler = _open_schedule(runtime, tables) if tables else None
         dispatcher = open_dispatcher(store)
         worker = Worker(
             runtime,
@@ -181,8 +182,8 @@ async def _work(
         try:
             if address is not None:
                 log.info("health is answered on %s", await health.listen(*address))
-            if tables:
-                beside.append(asyncio.ensure_future(_keep_schedule(runtime, tables)))
+            if scheduler is not None:
+                beside.append(asyncio.ensure_future(scheduler.work()))
             if retention.periods():
                 keeping = asyncio.to_thread(
                     keep_regularly,
@@ -234,13 +235,18 @@ async def _until_one_ends(worker: Worker, beside: Sequence[asyncio.Task[None]]) 
     await working
 
 
-async def _keep_schedule(runtime: Any, tables: Any) -> None:
+def _open_schedule(runtime: Any, tables: Any) -> Any:
+    """Return what submits the runs of a schedule.
+
+    Raises:
+        ConfigError: An entry cannot be used; no run was taken yet.
+    """
     from handrail.dispatch.schedule import (  # of an extra
         Scheduler,
         read_schedule,
     )
 
-    await Scheduler(runtime, read_schedule(tables)).work()
+    return Scheduler(runtime, read_schedule(tables))
 
 
 def _log_deleted(deleted: Deleted) -> None:
