@@ -200,6 +200,19 @@ async def test_a_write_without_an_answer_is_in_doubt_and_not_sent_again(
     assert lines(effects).count("acted") == 1
 
 
+async def test_a_write_that_failed_in_its_server_is_said_to_have_perhaps_happened(
+    rogue,
+):
+    async with await rogue("error", WRITE) as tools:
+        runtime = hr.Runtime(tools)
+        first = await runtime.call("rogue_act", {"to": "x"}, run="r")
+        second = await runtime.call("rogue_act", {"to": "x"}, run="r")
+        await runtime.close()
+    assert first.failure.code == "SERVER_ERROR"
+    assert first.failure.suggestion.startswith("It may have happened: look before")
+    assert second.failure.code == "IN_DOUBT"
+
+
 async def test_a_write_that_the_server_promises_to_know_again_is_sent_again(
     rogue, effects
 ):
