@@ -102,6 +102,10 @@ def act(bad, number, arguments):
     if bad == "no-content":
         answer(number, {"contents": "?"})
         return
+    if bad == "error":
+        error = {"code": -32603, "message": "out of disk"}
+        send({"jsonrpc": "2.0", "id": number, "error": error})
+        return
     if bad == "redos":
         text["structuredContent"] = {"s": "a" * 50 + "!"}
     if bad == "half":  # what JavaScript leaves of a text that it cuts in an emoji

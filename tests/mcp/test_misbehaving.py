@@ -200,6 +200,19 @@ async def test_a_write_without_an_answer_is_in_doubt_and_not_sent_again(
     assert lines(effects).count("acted") == 1
 
 
+async def test_a_write_that_failed_in_its_server_is_said_to_have_perhaps_happened(
+    rogue,
+):
+    async with await rogue("error", WRITE) as tools:
+        runtime = hr.Runtime(tools)
+        first = await runtime.call("rogue_act", {"to": "x"}, run="r")
+        second = await runtime.call("rogue_act", {"to": "x"}, run="r")
+        await runtime.close()
+    assert first.failure.code == "SERVER_ERROR"
+    assert first.failure.suggestion.startswith("It may have happened: look before")
+    assert second.failure.code == "IN_DOUBT"
+
+
 async def test_a_write_that_the_server_promises_to_know_again_is_sent_again(
     rogue, effects
 ):
@@ -317,6 +330,8 @@ class Far:
         head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
         headers = dict(line.lower().split(": ", 1) for line in head[1:] if ": " in line)
         body = await reader.readexactly(int(headers.get("content-length", 0)))
+        if "last-event-id" in headers:
+            return self.say(writer, "half-event", self.missed)
         if head[0].startswith(("GET", "DELETE")):
             return self.reply(writer, 405)
         message = json.loads(body)
@@ -369,16 +384,19 @@ class Far:
             text["content"][0]["text"] += " \ud83d"
         if self.bad in ("html", "no-json", "event-no-json"):
             return self.say(writer, self.bad, "<p>Done.</p>")
+        answer = {"jsonrpc": "2.0", "id": number, "result": text}
         if self.bad == "half-event":
-            answer = {"jsonrpc": "2.0", "id": number, "result": text}
             return self.say(writer, self.bad, json.dumps(answer))
+        if self.bad == "half-later":  # the stream breaks off, and goes on by a GET
+            self.missed = json.dumps(answer)
+            return self.say(writer, "event", "", "id: 1\nretry: 1\n")
         return self.reply(writer, 200, number, text)
 
-    def say(self, writer, bad, said):
+    def say(self, writer, bad, said, head=""):
         kind = "text/html" if bad == "html" else "application/json"
         if "event" in bad:
             kind = "text/event-stream"
-            said = f"event: message\ndata: {said}\n\n"
+            said = f"{head}event: message\ndata: {said}\n\n"
         head = f"HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\ncontent-length: {len(said)}\r\n\r\n"
         writer.write(f"{head}{said}".encode())
         return True
@@ -446,13 +464,14 @@ async def test_a_write_whose_answer_breaks_off_is_in_doubt(bad):
         assert far.sessions == 1
 
 
-@pytest.mark.parametrize("bad", ["half", "half-event"])
+@pytest.mark.parametrize("bad", ["half", "half-event", "half-later"])
 async def test_half_a_character_in_an_answer_over_http_is_a_question_mark(bad):
     async with Far(bad) as far, await connect_far(far, WRITE) as tools:
         runtime = hr.Runtime(tools)
         result = await runtime.call("far_act", {"to": "x"})
         await runtime.close()
         assert result.value == "acted 1 ?"
+        assert far.acted == 1
 
 
 @pytest.mark.parametrize("bad", ["cut", "cut-json", "503"])

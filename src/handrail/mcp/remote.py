@@ -46,7 +46,7 @@ class HttpClient(httpx2.AsyncClient):
             async with asyncio.timeout(_FAREWELL_S):
                 return await super().send(request, **how)
         if request.method != "POST":
-            return await super().send(request, **how)
+            return _mend_events(await super().send(request, **how))
         delivery = CURRENT.get()
         try:
             response = _mend_events(

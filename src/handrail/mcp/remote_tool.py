@@ -282,10 +282,13 @@ class McpTool(BaseTool):
                 f"The MCP server `{server}` refused the call: {text}",
                 suggestion="Call differently, or go on without it.",
             )
+        suggestion = "Try another way, or tell the user that this part failed."
+        if self.writes:
+            suggestion = "It may have happened: look before trying again or another way, or tell the user."
         return ToolError(
             "SERVER_ERROR",
             f"The MCP server `{server}` failed: {text}",
-            suggestion="Try another way, or tell the user that this part failed.",
+            suggestion=suggestion,
         )
 
     # ------------------------------------------------------------------ what a result means

@@ -352,6 +352,17 @@ def test_a_conversation_goes_on_after_its_waiting_run_was_cancelled(place):
             openai.BadRequestError,
             "'x' cannot be used",
         ),
+        *(
+            (
+                {"response_format": {"type": "json_schema", "json_schema": form}},
+                openai.BadRequestError,
+                "the form of the answer cannot be used",
+            )
+            for form in (
+                {"name": "x", "schema": {"type": "shoe"}},
+                {"name": "x", "schema": json.loads('{"not":' * 300 + "{}" + "}" * 300)},
+            )
+        ),
     ],
 )
 def test_a_request_that_cannot_be_served_gets_one_sentence(

@@ -257,6 +257,9 @@ def test_a_model_that_fails_fails_the_response(place):
     assert last.response.error.message.startswith("the run ended without an answer")
 
 
+SHOE = {"type": "shoe"}
+
+
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
@@ -270,6 +273,10 @@ def test_a_model_that_fails_fails_the_response(place):
         ({"tools": [{**ASK_USER, "name": "note"}]}, "of its own"),
         ({"tool_choice": "required"}, "many turns"),
         ({"text": {"format": {"type": "xml"}}}, "json_schema"),
+        (
+            {"text": {"format": {"type": "json_schema", "name": "x", "schema": SHOE}}},
+            "the form of the answer cannot be used",
+        ),
     ],
 )
 def test_a_request_that_cannot_be_served_gets_one_sentence(place, change, sentence):

@@ -23,6 +23,7 @@ from typing import Any, cast
 from msgspec import Struct, field
 
 from handrail.core.redaction import KnownSecrets
+from handrail.core.structured_output import plan
 from handrail.engine.read_result import READ_RESULT
 from handrail.engine.scoped_store import ScopedStore, qualify_name
 from handrail.errors import ConfigError, Json, RunNameTaken, RunUnderWay
@@ -62,6 +63,7 @@ _MOST_LOOKS = 1500
 """How often a run is looked at that somebody else in this process drives: for five minutes."""
 
 _LONGEST_KEY = 255
+_LONGEST_REASON = 500
 
 
 class Requester(Struct, frozen=True):
@@ -537,6 +539,7 @@ class Door:
             raise Refusal(403, "this token may look at runs, and not start them")
         self._model_of(asked)
         self._tools_of(asked)
+        _check_form(asked.output)
 
     def _model_of(self, asked: Asked) -> str | Model:
         if not asked.model:
@@ -713,6 +716,20 @@ def _check_key(key: str) -> None:
             400,
             f"the header `Idempotency-Key` has 1 to {_LONGEST_KEY} printable characters",
         )
+
+
+def _check_form(schema: Json) -> None:
+    """Refuse a form of the answer that no model can be told of."""
+    if schema is None:
+        return
+    try:
+        plan(schema)
+    except ConfigError as error:
+        # its own text repeats the schema
+        reason = " ".join(str(error.__cause__ or "").split())[:_LONGEST_REASON]
+        raise Refusal(
+            400, f"the form of the answer cannot be used: {reason}"
+        ) from error
 
 
 def _check_uncancelled(stored: StoredRun, was_left: bool) -> None:
