@@ -874,7 +874,9 @@ def test_runs_of_workers_are_left_to_them_unless_one_is_named(deployed):
         "left to the workers of this store (resume one with `runs resume RUN`): r1\n"
         in every.stderr
     )
-    statuses = {run["run_id"]: run["status"] for run in made.json("runs", "list")["runs"]}
+    statuses = {
+        run["run_id"]: run["status"] for run in made.json("runs", "list")["runs"]
+    }
     assert statuses == {left: "done", "r1": "queued"}
     how = ("--tools", made.tools, "--model", made.server.model)
     assert made("runs", "resume", "r1", *how).exit_code == 0

@@ -80,7 +80,6 @@ class ApiCall(Struct):
             422, "bad_parameter", f"`{name}` is a number from {least} to {most}"
         )
 
-
     def word(self, name: str, words: Sequence[str], default: str = "") -> str:
         """Return a parameter of the query that is one of some words, or empty.
 

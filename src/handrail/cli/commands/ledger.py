@@ -92,9 +92,7 @@ def list_writes(
             write_store.list_writes(
                 state="in_doubt" if is_abandoned else state or "",
                 run_id=resolve_run_id(write_store, run_id),
-                most=EVERY
-                if is_abandoned or tenant is not None
-                else min(most, EVERY),
+                most=EVERY if is_abandoned or tenant is not None else min(most, EVERY),
             )
         )
     now = time.time()

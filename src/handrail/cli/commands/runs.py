@@ -140,7 +140,8 @@ def list_runs(
     with RUNS.open(store) as run_store:
         found = result_now(
             run_store.list_runs(
-                status=status or "", most=min(most + 1, EVERY) if tenant is None else EVERY
+                status=status or "",
+                most=min(most + 1, EVERY) if tenant is None else EVERY,
             )
         )
         matching = [each for each in found if is_of_tenant(each.run_id, tenant)]
