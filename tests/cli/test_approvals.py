@@ -1,6 +1,7 @@
 """`handrail approvals`: a question asked by one process, answered by another, used by a third."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -106,6 +107,19 @@ def test_a_denial_reaches_the_model_with_its_reason(waiting):
     result = resumed(waiting)
     assert result.exit_code == 5
     assert "ask the customer" in json.dumps(waiting.server.requests[-1])
+
+
+def test_a_call_that_is_asked_about_again_after_a_deploy_says_why(waiting):
+    first = waiting.question()["id"]
+    assert "asked again" not in waiting("approvals", "show", first).stdout
+    waiting("approvals", "approve", first, "--by", "maria")
+    tools = Path(waiting.tools)
+    before = tools.read_text(encoding="utf-8")
+    tools.write_text(before.replace("Delete an order.", "Delete orders."), "utf-8")
+    assert resumed(waiting).exit_code == 3
+    second = waiting.question()["id"]
+    shown = waiting("approvals", "show", second).stdout
+    assert f"maria approved this call ({first}); the tool's description" in shown
 
 
 def test_edited_arguments_are_what_runs(waiting):

@@ -574,6 +574,24 @@ def test_a_segment_that_is_nowhere_is_enqueued_by_a_sweep(place, client):
     assert waiting(client) == 1
 
 
+def test_a_question_that_has_expired_wakes_its_run_once(client):
+    client.submit("Go.", run_id="r")
+    store = client.store
+    for id, within_s in (("old", 0.0), ("new", 1000.0)):
+        question = ApprovalRequest(id, "r", "c", "delete", id, {}, "high", "lasting")
+        result_now(store.ask(question, within_s=within_s))
+    woken = []
+    for number in (1, 2):
+        assert result_now(store.take_segment("r", number, after_death=False))
+        rows(client, "UPDATE runs SET status = 'waiting' RETURNING 1")
+        # a worker does not ask about the old question any more, say because a deploy has changed its tool
+        result_now(store.finish_segment("r", number))
+        woken.append(result_now(store.sweep_submitted("chosen")))
+    assert woken == [1, 0]
+    states = [each.state for each in result_now(store.list_approvals(state=""))]
+    assert states == ["expired", "open"]
+
+
 def test_a_question_of_a_run_that_a_call_has_started_wakes_the_outer_one(client):
     only_of_lease(client)
     for run_id in ("r", "r2"):

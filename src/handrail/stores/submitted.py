@@ -218,6 +218,8 @@ class SubmittedRuns(SharedLimitRows):
         """Let a run go on whose question has expired, or whose wait for a lease or a model is over."""
         run_id, *_, status, _ = row
         if status == "waiting":
+            # Postgres: an answer, too, locks the question before the run. In two orders both could wait for each other.
+            database.run(_SQL["expire"], (*_names_within(run_id), now))
             return self._wake(database, run_id, now)
         is_enqueued = self._recover(database, row, now, dispatcher)
         again_at = None
@@ -300,10 +302,14 @@ def _postpone(
 
 def _set_wake_up(database: Database, run_id: str) -> None:
     """Let a waiting run go on once its question has expired, or that of a run which its calls have started."""
-    # the names of those begin with that of the run and a dot, which a slash follows in order
-    names = (run_id, f"{run_id}.", f"{run_id}/")
-    [[wake_at]] = database.run(_SQL["waits"], names)
+    [[wake_at]] = database.run(_SQL["waits"], _names_within(run_id))
     database.run(_SQL["wake_at"], (wake_at, run_id))
+
+
+def _names_within(run_id: str) -> tuple[str, str, str]:
+    """Return a run's name, and the bounds of the names of the runs that its calls have started."""
+    # those begin with that of the run and a dot, which a slash follows in order
+    return (run_id, f"{run_id}.", f"{run_id}/")
 
 
 def _names_of_outer_runs(run_id: str) -> Iterator[str]:

@@ -52,6 +52,10 @@ UPDATE submitted SET note = ? WHERE run_id = ? RETURNING run_id
 -- waits: When the first open question expires of a run, or of one that its calls have started.
 SELECT min(expires) FROM approvals WHERE (run_id = ? OR run_id >= ? AND run_id < ?) AND state = 'open'
 
+-- expire: Note that the time of the questions that `waits` finds is over: its run goes on for that, and once.
+UPDATE approvals SET state = 'expired'
+WHERE (run_id = ? OR run_id >= ? AND run_id < ?) AND state = 'open' AND expires < ? RETURNING 1
+
 -- wake_at: When a run that waits goes on without an answer.
 UPDATE submitted SET wake_at = ?, note = '""' WHERE run_id = ? RETURNING run_id
 

@@ -122,6 +122,7 @@ def show(id: str, store: str, as_json: bool) -> None:
     with QUESTIONS.open(store) as approval_store:
         id = _find_question(approval_store, id)
         question = admin.question(approval_store, id)
+        again = _describe_earlier_approval(approval_store, question)
     if as_json:
         print_json(_facts(question))
         return
@@ -136,6 +137,7 @@ def show(id: str, store: str, as_json: bool) -> None:
         ),
         ("risk", question.risk),
         ("why asked", question.reason),
+        ("asked again", again),
         ("who agrees", _who_agrees(question)),
         ("run", question.run_id),
         ("asked", describe_time(question.asked)),
@@ -149,6 +151,20 @@ def show(id: str, store: str, as_json: bool) -> None:
         another = " --by NAME" if question.agreed else ""
         for verb, by in (("approve", another), ("deny", "")):
             say(f"{verb + ':':<9}{command_line(f'approvals {verb} {id}{by}', store)}")
+
+
+def _describe_earlier_approval(store: ApprovalStore, question: ApprovalRequest) -> str:
+    """Return why a person is asked about a call that was approved before and has not run; empty for any other."""
+    if question.state != "open" or not question.place:
+        return ""
+    run_id = question.run_id
+    for each in result_now(store.list_approvals(state="approved", run_id=run_id)):
+        if each.place == question.place and each.digest != question.digest:
+            return (
+                f"{each.by} approved this call ({each.id}); "
+                "the tool's description, or the arguments, have changed since"
+            )
+    return ""
 
 
 @command.command("approve")
