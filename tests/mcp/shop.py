@@ -107,6 +107,15 @@ def fail(password: Annotated[str, hr.Injected]) -> str:
     raise RuntimeError(f"the password is {password}")
 
 
+@hr.tool(effect="write")
+async def cut(context: hr.Context[Any]) -> str:
+    """Say everything with a text that was cut in an emoji."""
+    half = "cut \ud83d"
+    context.log("warning", half)
+    context.progress(1, 2, half)
+    raise hr.ToolError(half, suggestion=half)
+
+
 @hr.tool(effect="read")
 async def greet(context: hr.Context[Any]) -> str:
     """Ask for a name and a town, then greet."""

@@ -249,6 +249,24 @@ async def test_progress_and_log_lines_arrive_before_the_result(shop, word):
     assert text_of(result) == "3"
 
 
+async def test_half_a_character_costs_no_client_an_answer(http_shop):
+    heard = []
+
+    async def hear_progress(done, total, note):
+        heard.append(note)
+
+    async def hear_line(line):
+        heard.append(line.data)
+
+    async with http_shop.client(
+        logging_callback=hear_line, log_level="warning"
+    ) as client:
+        result = await client.call_tool("cut", {}, progress_callback=hear_progress)
+    assert result.structured_content["error_message"] == "cut ?"
+    assert "cut ?" in text_of(result)
+    assert set(heard) == {"cut ?"}
+
+
 async def test_log_lines_of_a_tool_reach_a_client_that_takes_them(http_shop):
     lines = []
 

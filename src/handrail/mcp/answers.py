@@ -5,6 +5,7 @@ structured content, unless it was cut: a host may show its model the structured 
 no limit would hold. So an output schema is listed only for results that are never cut.
 
 Rule 1: a failure is in the structured content as in the text: code, message, suggestion, whether to try again.
+Rule 2: half a character is a question mark: no client reads a message with one.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pydantic_core import from_json
 
 from handrail.calls import Media, ToolResult
 from handrail.core import results
+from handrail.dialects.received import encodable, legible
 from handrail.errors import Failure, Json
 from handrail.invisible import clean, clean_json
 from handrail.mcp.contents import write_content
@@ -36,9 +38,10 @@ def write_answer(result: ToolResult) -> types.CallToolResult:
 def write_failure(failure: Failure, text: str = "") -> types.CallToolResult:
     """Return a failure as the protocol has it."""
     text = text or results.failure_text(failure)
+    structured: Any = encodable(clean_json(failure.as_json()))
     return types.CallToolResult(
-        content=[types.TextContent(type="text", text=text)],
-        structured_content=clean_json(failure.as_json()),
+        content=[types.TextContent(type="text", text=legible(text))],
+        structured_content=structured,
         is_error=True,
     )
 
@@ -49,7 +52,7 @@ def _write_question(failure: Failure, question: str) -> types.CallToolResult:
     command = f"handrail approvals show {question} --store PLACE"
     note = f"the question is {question}; `{command}` shows it, PLACE being this server's store"
     answer = write_failure(failure, results.failure_text(failure, note))
-    structured = {**clean_json(failure.as_json()), "question": question}
+    structured = {**(answer.structured_content or {}), "question": question}
     return answer.model_copy(update={"structured_content": structured})
 
 

@@ -21,6 +21,7 @@ from mcp.shared.exceptions import MCPDeprecationWarning, MCPError
 
 from handrail import logs
 from handrail.context import CannotAsk, LogLevel
+from handrail.dialects.received import legible
 from handrail.errors import Failure, ToolError
 from handrail.events import Event, Progressed
 from handrail.mcp.asking import can_be_asked, waits_for_client
@@ -115,7 +116,7 @@ class Client:
         if isinstance(event, Progressed):
             self.outbox.put(
                 lambda: self.context.report_progress(
-                    event.done, event.total, event.note or None
+                    event.done, event.total, legible(event.note) or None
                 )
             )
 
@@ -130,7 +131,7 @@ class Client:
             # The protocol means to drop log lines one day; there is nothing yet in their place.
             warnings.simplefilter("ignore", MCPDeprecationWarning)
             sending: Awaitable[None] = context.session.send_log_message(
-                level, text, related_request_id=context.request_id
+                level, legible(text), related_request_id=context.request_id
             )
         return sending
 
