@@ -501,7 +501,7 @@ def test_eight_calls_on_one_resource_keep_the_models_order(way):
 
     turn = asks_for("append", *({"line": number} for number in range(8)))
     for number in range(40):
-        Shop(turn, way=way, own=[append], whole_turns=way == "invoke").do(thread=str(number))  # fmt: skip
+        Shop(turn, way=way, own=[append], whole_turns=True).do(thread=str(number))
     assert lines == [*range(8)] * 40
 
 

@@ -116,8 +116,9 @@ def test_a_worker_that_is_told_to_end_finishes_what_it_has_begun(folder, model, 
         process.send_signal(told)
         wait_until(lambda: "ending: " in logged(folder), process)
         process.send_signal(signal.SIGHUP)
-        with pytest.raises(urllib.error.HTTPError, match="503"):
+        with pytest.raises(urllib.error.HTTPError, match="503") as refused:
             urllib.request.urlopen(f"{address}/readyz", timeout=10)
+        refused.value.close()
         (folder / "gate").touch()
         assert process.wait(SOON_S) == 0
     waited = handrail(folder, "runs", "wait", "r", "--within", "5")

@@ -108,7 +108,7 @@ def test_null_is_refused_where_an_argument_is_required():
 
 def test_a_dict_that_is_nested_too_deep_is_one_clear_error(drive):
     deep: dict = {}
-    for _ in range(5000):
+    for _ in range(200_000):  # Python 3.14 encodes 5,000
         deep = {"values": deep}
     with pytest.raises(ConfigError, match="nested too deep"):
         drive([keeping()]).call("keep", deep)

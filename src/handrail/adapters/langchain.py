@@ -57,9 +57,9 @@ class HandrailMiddleware(AgentMiddleware[Any, Any, Any]):
         tools: Tools of the agent that stay LangChain's and that handrail adopts.
         declare: Declarations for them, by name.
         options: Returns options of `Runtime.calls` from the `RunnableConfig` of the graph's run.
-        whole_turns: Carry out the calls of an answer together, in `after_model`: with `invoke`, too, those on one
-            resource then run in the model's order, and a person reviews them together. The node `tools` and the
-            `wrap_tool_call` of other middlewares do not see them. Adopted tools are called one by one nevertheless.
+        whole_turns: Carry out the calls of an answer together, in `after_model`: those on one resource then run in the
+            model's order, in whatever order LangGraph starts them, and a person reviews them together. The node `tools`
+            and the `wrap_tool_call` of other middlewares do not see them. Adopted tools are called one by one anyway.
 
     Raises:
         ConfigError: A declaration is for none of `tools`.

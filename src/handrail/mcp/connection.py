@@ -319,9 +319,8 @@ class McpConnection:
         link = self._current
         if link is None or link.lost:
             link = self._start_link()
-        # Shielded: whoever gives up does not take the connection from the others that wait for it.
         try:
-            await asyncio.shield(link.ready)
+            await link.wait_until_ready()
         except ServerNotReached as error:
             # one instance for all that waited, each of which adds its own traceback
             raise ServerNotReached(
@@ -363,7 +362,7 @@ class McpConnection:
     async def _follow(self, link: Link) -> None:
         """Remember the era of a new connection, and listen to its changes where that has to be asked for."""
         try:
-            session = await asyncio.shield(link.ready)
+            session = await link.wait_until_ready()
         except ServerError:
             # the server may have been replaced by one of another era
             self._era = ""

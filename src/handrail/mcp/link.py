@@ -111,6 +111,16 @@ class Link:
         if not self._under_way:
             self._closing.set()
 
+    async def wait_until_ready(self) -> ClientSession:
+        """Return the session. Whoever is cancelled meanwhile does not take the connection from others that wait.
+
+        Raises:
+            ServerNotReached: There is no connection.
+        """
+        # not `asyncio.shield`, which logs an error that comes after its caller was cancelled
+        await asyncio.wait((self.ready,))
+        return self.ready.result()
+
     async def close(self) -> None:
         """End the connection; returns when it has ended, and its child is dead."""
         self.lost = True
