@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 import signal
 import subprocess
@@ -29,7 +30,7 @@ def test_a_restart_in_which_the_process_died_happened_once_and_the_answer_arrive
         ScriptedServer(script(cluster)) as server,
     ):
         kubectl = tmp_path / "kubectl"
-        program = shutil.which("kubectl") or FAKE_KUBECTL
+        program = shutil.which("kubectl") or shlex.join(FAKE_KUBECTL)
         kubectl.write_text(
             KUBECTL.format(program=program, killed=tmp_path / "killed"),
             encoding="utf-8",

@@ -29,8 +29,9 @@ FRAMEWORKS = {
     "examples/frameworks/under_agno.py": "agno",
     "examples/frameworks/under_adk.py": "google.adk",
     "examples/frameworks/under_strands.py": "strands",
+    "examples/guide/30_langchain.py": "langchain",
 }
-"""Programs under a framework that is in no extra: they run where it is installed. Its warnings are its own."""
+"""Programs under a framework: one in no extra runs where it is installed. Its warnings are its own."""
 _DIFFERENT_EACH_TIME = {
     r"\br_[0-9a-f]{27}\b": "r_1a220cf82805f0c31aa4b7de902",  # runs
     r"\br_[0-9a-f]{12}\b": "r_5f0c31aa94d2",  # handles of long results
