@@ -23,6 +23,8 @@ from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from msgspec import Struct
 
+from handrail.invisible import misleads
+
 MODERN = "2026-07-28"
 """The first revision without sessions and without requests from servers to clients."""
 
@@ -119,9 +121,13 @@ def _read_key(params: Mapping[str, Any] | None, headers: Mapping[str, str]) -> s
 def _escape(text: str) -> str:
     """Escape what separates the parts of a run's name, and what no name of a run may hold."""
     return "".join(
-        sign if sign.isalnum() or sign in "-_." else _escape_sign(ord(sign))
-        for sign in text
+        sign if _may_stay(sign) else _escape_sign(ord(sign)) for sign in text
     )
+
+
+def _may_stay(sign: str) -> bool:
+    # Hangul fillers are letters that nobody sees
+    return sign in "-_." or (sign.isalnum() and not misleads(sign))
 
 
 def _escape_sign(code: int) -> str:
