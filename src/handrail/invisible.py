@@ -80,8 +80,9 @@ def misleads(char: str) -> bool:
 def check_name(setting: str, name: object) -> str:
     r"""Return a name of a run, a tenant, a queue, or a person who decides; refuse what cannot be one.
 
-    A list shows a name as it is, and two names that differ look different: a name has no control characters or ends of
-    lines, nothing that is invisible or reorders its neighbours, and no spaces but the plain one and the wide one.
+    A list shows a name as it is, and two names do not differ only in what nobody sees: a name has no control characters
+    or ends of lines, nothing that is invisible or reorders its neighbours, and no spaces but the plain one and the wide
+    one. Blanks around a name stay, and letters of different scripts may look alike.
 
     >>> check_name("queue", "mail\n")
     Traceback (most recent call last):

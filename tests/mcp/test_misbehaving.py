@@ -209,7 +209,9 @@ async def test_a_write_that_failed_in_its_server_is_said_to_have_perhaps_happene
         second = await runtime.call("rogue_act", {"to": "x"}, run="r")
         await runtime.close()
     assert first.failure.code == "SERVER_ERROR"
-    assert first.failure.suggestion.startswith("It may have happened: look before")
+    assert first.failure.suggestion.startswith(
+        "It may have happened. Look whether it did before"
+    )
     assert second.failure.code == "IN_DOUBT"
 
 
