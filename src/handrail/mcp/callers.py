@@ -121,15 +121,16 @@ def _read_key(params: Mapping[str, Any] | None, headers: Mapping[str, str]) -> s
 def _escape(text: str) -> str:
     """Escape what separates the parts of a run's name, and what no name of a run may hold."""
     return "".join(
-        sign if _may_stay(sign) else _escape_sign(ord(sign)) for sign in text
+        character if _may_stay(character) else _escape_character(ord(character))
+        for character in text
     )
 
 
-def _may_stay(sign: str) -> bool:
+def _may_stay(character: str) -> bool:
     # Hangul fillers are letters that nobody sees
-    return sign in "-_." or (sign.isalnum() and not misleads(sign))
+    return character in "-_." or (character.isalnum() and not misleads(character))
 
 
-def _escape_sign(code: int) -> str:
+def _escape_character(code: int) -> str:
     # each form has a fixed length: "%20" and "19" would otherwise be "%2019"
     return f"%{code:02X}" if code <= 0xFF else f"%u{code:06X}"
