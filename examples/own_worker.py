@@ -1,4 +1,4 @@
-"""A worker in a program of your own: its tools share an object, and a function of yours is told of questions."""
+"""A worker in a program of your own: its tools share an object, and a function of yours gets the questions."""
 
 import asyncio
 from dataclasses import dataclass, field

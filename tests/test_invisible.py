@@ -74,6 +74,15 @@ def test_what_a_list_would_not_show_as_it_is_is_no_name(name, says):
     assert str(refused.value).startswith(says)
 
 
+@pytest.mark.parametrize(
+    "name", ["a" * 100_000 + "\n", "\n" * 100_000, ["a"] * 100_000]
+)
+def test_a_long_name_is_not_repeated_whole(name):
+    with pytest.raises(ConfigError) as refused:
+        check_name("queue", name)
+    assert len(str(refused.value)) < 250
+
+
 @given(st.text())
 def test_a_name_is_printed_as_it_is(text):
     try:

@@ -80,8 +80,9 @@ def misleads(char: str) -> bool:
 def check_name(setting: str, name: object) -> str:
     r"""Return a name of a run, a tenant, a queue, or a person who decides; refuse what cannot be one.
 
-    A list shows a name as it is, and two names that differ look different: a name has no control characters or ends of
-    lines, nothing that is invisible or reorders its neighbours, and no spaces but the plain one and the wide one.
+    A list shows a name as it is, and two names do not differ only in what nobody sees: a name has no control characters
+    or ends of lines, nothing that is invisible or reorders its neighbours, and no spaces but the plain one and the wide
+    one. Blanks around a name stay, and letters of different scripts may look alike.
 
     >>> check_name("queue", "mail\n")
     Traceback (most recent call last):
@@ -95,16 +96,25 @@ def check_name(setting: str, name: object) -> str:
         ConfigError: It is no text, it is blank, or it holds such a character.
     """
     if not isinstance(name, str) or not name.strip():
-        raise ConfigError(f"{setting} is {name!r}; it takes a name")
+        raise ConfigError(f"{setting} is {_show(name)}; it takes a name")
     if name.isascii() and name.isprintable():
         return name  # nearly always
     for place, char in enumerate(name):
         if misleads(char) and not (char == _AS_PICTURE and _is_picture(name, place)):
             raise ConfigError(
-                f"{setting} is {printable(repr(name))}; a name cannot contain {_escape(char)}, which is "
+                f"{setting} is {_show(name)}; a name cannot contain {_escape(char)}, which is "
                 "invisible or misleading"
             )
     return name
+
+
+def _show(name: object) -> str:
+    shown = printable(repr(name))
+    return shown if len(shown) <= _MOST_SHOWN else f"{shown[:_MOST_SHOWN]}..."
+
+
+_MOST_SHOWN = 100
+"""How many characters of a refused name a message shows."""
 
 
 def _is_picture(name: str, place: int) -> bool:

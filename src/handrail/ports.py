@@ -190,7 +190,7 @@ class BrowsableRunStore(RunStore, Protocol):
     ) -> StoreAnswer[Sequence[BrowsedRun]]:
         """Return runs with their steps, the newest first.
 
-        One damaged run costs no list: a step that cannot be read is left out, and an input is an empty text.
+        A damaged run does not fail the list: a step that cannot be read is left out, such an input is an empty text.
 
         Args:
             before: Only those with a smaller number.

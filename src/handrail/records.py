@@ -166,8 +166,8 @@ class Submission(Struct, frozen=True):
         segment: The number of the segment that is enqueued, under way, or was the last one.
         deaths: How many workers in a row died in the segment.
         note: Why a worker handed the segment back, or what the run waits for; empty if none did.
-        wake_at: When the run goes on by itself, as Unix time in seconds: its question expires, or its wait for a lease
-            or a model is over. 0 where nothing waits for a time.
+        wake_at: When the run goes on by itself, as Unix time in seconds: when its question expires, or its wait for a
+            lease or a model is over. 0 if it waits for no time.
         model_wait: How the run waits for its model, or has waited last.
     """
 

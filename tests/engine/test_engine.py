@@ -935,7 +935,7 @@ def test_a_runtime_that_cannot_be_meant_is_refused_when_it_is_made(driver, how, 
     ({"run_id": 5}, "run_id is 5; it takes a name"),
     ({"run_id": "a\nb"}, "run_id is 'a.nb'; a name cannot contain"),
     ({"scope": "a\u202eb"}, "scope is 'a.u202eb'; a name cannot contain"),
-    ({"scope": "a/b"}, "scope is 'a/b'; it is a name without a slash"),
+    ({"scope": "a/b"}, "scope is 'a/b'; a scope cannot contain a slash"),
 ])  # fmt: skip
 def test_a_run_that_cannot_be_meant_is_refused(drive, how, says):
     with pytest.raises(hr.ConfigError, match=says):

@@ -209,7 +209,9 @@ async def test_a_write_that_failed_in_its_server_is_said_to_have_perhaps_happene
         second = await runtime.call("rogue_act", {"to": "x"}, run="r")
         await runtime.close()
     assert first.failure.code == "SERVER_ERROR"
-    assert first.failure.suggestion.startswith("It may have happened: look before")
+    assert first.failure.suggestion.startswith(
+        "It may have happened. Look whether it did before"
+    )
     assert second.failure.code == "IN_DOUBT"
 
 
@@ -311,6 +313,7 @@ class Far:
         self.sessions = 0
         self.alive = set()
         self.acted = 0
+        self.answered = asyncio.Event()
 
     async def __aenter__(self):
         self.server = await asyncio.start_server(self.serve, "127.0.0.1", 0)
@@ -336,6 +339,9 @@ class Far:
             return self.reply(writer, 405)
         message = json.loads(body)
         method = message.get("method")
+        if "method" not in message:
+            self.answered.set()
+            return self.reply(writer, 404 if self.bad == "asks-and-is-lost" else 202)
         if "id" not in message:
             return self.reply(writer, 202)
         if method == "initialize":
@@ -377,6 +383,8 @@ class Far:
                 writer.write(b" " * 1_000_000)
                 await writer.drain()
             return False
+        if self.bad.startswith("asks"):
+            return await self.ask_and_fail(writer, number)
         if self.bad.isdigit():
             return self.reply(writer, int(self.bad))
         text = {"content": [{"type": "text", "text": f"acted {self.acted}"}]}
@@ -391,6 +399,25 @@ class Far:
             self.missed = json.dumps(answer)
             return self.say(writer, "event", "", "id: 1\nretry: 1\n")
         return self.reply(writer, 200, number, text)
+
+    async def ask_and_fail(self, writer, number):
+        """Ask the person; after the answer refuse the call by an error of the protocol, or break off."""
+        form = {"type": "object", "properties": {}}
+        asked = {"mode": "form", "message": "Sure?", "requestedSchema": form}
+        question = {"id": 1, "method": "elicitation/create", "params": asked}
+        refusal = {"id": number, "error": {"code": -32602, "message": "not sure"}}
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n")
+        self.send_event(writer, question)
+        await writer.drain()
+        await self.answered.wait()
+        if self.bad == "asks-and-refuses":
+            self.send_event(writer, refusal)
+            await writer.drain()
+        return False
+
+    def send_event(self, writer, message):
+        text = json.dumps({"jsonrpc": "2.0", **message})
+        writer.write(f"event: message\ndata: {text}\n\n".encode())
 
     def say(self, writer, bad, said, head=""):
         kind = "text/html" if bad == "html" else "application/json"
@@ -462,6 +489,29 @@ async def test_a_write_whose_answer_breaks_off_is_in_doubt(bad):
         assert "The MCP server `far`" in first.failure.message
         assert second.value == "acted 2"
         assert far.sessions == 1
+
+
+@pytest.mark.parametrize(
+    ("bad", "code"), [("asks-and-refuses", "REFUSED"), ("asks-and-is-lost", "IN_DOUBT")]
+)
+async def test_how_an_answer_to_the_server_arrived_says_nothing_of_the_call(bad, code):
+    """The status of an answer, 202 or 404, is not that of the call in which the server asked."""
+
+    async def agree(asked):
+        return hr.Approval(True, by="anna")
+
+    async with (
+        Far(bad) as far,
+        await hr.mcp.connect(
+            far.url, name="far", overrides=WRITE, connect_s=20, approver=agree
+        ) as tools,
+    ):
+        runtime = hr.Runtime(tools)
+        result = await runtime.call("far_act", {"to": "x"})
+        await runtime.close()
+        assert far.answered.is_set()
+        assert result.failure.code == code
+        assert far.acted == 1
 
 
 @pytest.mark.parametrize("bad", ["half", "half-event", "half-later"])

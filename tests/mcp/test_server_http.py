@@ -189,7 +189,7 @@ async def test_a_session_of_another_principal_cannot_be_used(url):
         ('[[token]]\nprincipal = "a"\nsha256 = "abc"', "64 digits"),
         ('[[token]]\nprincipal = "a"\nenv = "NOT_SET"', "NOT_SET"),
         ('[[token]]\nprincipal = "a"\nenv = "SHORT"', "fewer than 16"),
-        ('[[token]]\nprincipal = " "\nenv = "LONG"', "it takes a name"),
+        ('[[token]]\nprincipal = " "\nenv = "LONG"', "is no name: write who"),
         ('[[token]]\nprincipal = "a"\nenv = "LONG"\nscope = "a/b"', "slash"),
         (
             '[[token]]\nprincipal = "a"\nenv = "LONG"\n[[token]]\nprincipal = "b"\nenv = "LONG"',
@@ -203,6 +203,15 @@ async def test_a_file_of_tokens_with_a_fault_is_refused(tmp_path, text, fault):
     environ = {"SHORT": "a" * 15, "LONG": "a" * 16}
     with pytest.raises(hr.ConfigError, match=fault.replace("[", r"\[")):
         Tokens.from_toml(file, environ)
+
+
+async def test_a_token_in_place_of_its_owner_is_in_no_error(tmp_path):
+    file = tmp_path / "tokens.toml"
+    file.write_text('[[token]]\nprincipal = """the-token\n"""\nenv = "LONG"')
+    with pytest.raises(hr.ConfigError, match="is no name") as refused:
+        Tokens.from_toml(file, {"LONG": "a" * 16})
+    assert "the-token" not in str(refused.value)
+    assert refused.value.__cause__ is None
 
 
 async def test_a_token_that_was_made_is_accepted_and_not_in_the_file(tmp_path):

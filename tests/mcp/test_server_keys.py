@@ -158,3 +158,13 @@ def kill_children() -> None:
     for child in Path(f"/proc/{me}/task/{me}/children").read_text().split():
         if "tests.mcp.shop" in Path(f"/proc/{child}/cmdline").read_text():
             os.kill(int(child), signal.SIGKILL)
+
+
+async def test_a_key_may_hold_a_letter_that_nobody_sees(shop, word):
+    """Hangul fillers are letters of Unicode, and no name of a run may hold one."""
+    key = keyed("note\u3164\u115f\u1160\uffa01")
+    for _ in range(2):
+        async with shop.client() as client:
+            result = await client.call_tool("add_note", {"text": word}, meta=key)
+        assert text_of(result).startswith(f"noted {word}")
+    assert shop.written("notes", word) == [word]

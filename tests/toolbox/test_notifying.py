@@ -218,14 +218,35 @@ def test_a_notice_that_a_service_refuses_is_not_sent_again(hook, caplog):
 @pytest.mark.parametrize(("notify", "sentence"), [
     ("webhook:http://example.com/x", "posted to an https address"),
     ("webhook:", "posted to an https address"),
+    ("webhook:https://[x", "cannot be read"),
     ("mail:a@example.com", "a mail notice is given as"),
-    ("mail:a@example.com?server=x&sender=b@example.com&colour=red", "cannot be read"),
+    ("mail:a@example.com?server=x&sender=b@example.com&colour=red", "cannot be used"),
     ("pigeon:home", "pigeon"),
     (7, "notify is 7"),
 ])  # fmt: skip
 def test_what_is_no_notifier_is_refused_in_one_sentence(notify, sentence):
     with pytest.raises(hr.ConfigError, match=sentence):
         hr.Runtime([refund], notify=notify)
+
+
+@pytest.mark.parametrize("notify", [
+    "webhook:http://example.com/hush",
+    "webhook:http://anna:hush@example.com/x",
+    "webhook:https://[hush",
+    "mail:a@example.com?server=x&sender=b@example.com&password=hush",
+])  # fmt: skip
+def test_no_part_of_a_place_that_may_be_secret_is_in_its_error(notify):
+    with pytest.raises(hr.ConfigError) as refused:
+        hr.Runtime([refund], notify=notify)
+    assert "hush" not in str(refused.value)
+
+
+def test_the_path_of_a_webhook_that_refuses_is_in_no_log(hook, caplog):
+    service = hook(410)
+    with hr.SyncRuntime([refund], notify=f"webhook:{service.url}/hush") as runtime:
+        runtime.calls([CALL], run="t")
+    assert "nobody was notified" in caplog.text
+    assert "hush" not in caplog.text
 
 
 def test_a_slow_notifier_does_not_hold_up_the_other_calls_of_a_turn(store):

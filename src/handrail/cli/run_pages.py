@@ -142,7 +142,7 @@ class RunPage:
             yield "the run has ended"
 
     def _wait(self, submission: Submission) -> Iterator[str]:
-        """Say what a run waits for in a queue: a time, at which its model is asked again, say, or a worker."""
+        """Say what a queued run waits for: a worker, or a time, such as that at which its model is asked again."""
         if submission.wake_at and submission.note:
             yield f"waits in queue {submission.queue}, {submission.note}"
             return

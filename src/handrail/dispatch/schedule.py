@@ -50,7 +50,7 @@ CATCH_UP = timedelta(seconds=60)
 
 _LONGEST_SLEEP_S = 15.0
 _MOST_LEFT = 1000
-"""How many ticks wait that the store did not take; the oldest are left out."""
+"""How many ticks may wait for a store that does not answer; beyond that the oldest are dropped."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 _KEYS = {
     "cron": str, "question": str, "time_zone": str, "queue": str, "model": str, "system": str, "scope": str,

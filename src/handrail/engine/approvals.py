@@ -13,7 +13,7 @@ again.
 An approval is used once. The claim of a write uses it in the same commit, if one store keeps both. For a read, or
 without such a store, it is used right before the call starts.
 
-Rule 1: the first answer counts. An approver that is still being asked is withdrawn from, and its answer is ignored.
+Rule 1: the first answer counts. The question is withdrawn from an approver that is still asked, and its answer ignored.
 Rule 2: an answer given here is stored exactly like one given in another process.
 """
 
@@ -222,9 +222,9 @@ class Approvals:
     ) -> ApprovalRequest:
         """Store the request, or return an earlier one that asks the same.
 
-        In a stored run that is the one of its place. Each process counts the turns of other runs from 1, and a
-        call is handed over again to learn its answer, so there it is the one of what is asked: each decision is for one
-        call.
+        A stored run has one request for each place. Of other runs each process counts the turns from 1, and a call is
+        handed over again to learn its answer, so there the earlier request is found by what it asks. Each decision is
+        for one call.
 
         The requests of a cancelled run are closed; if the run is resumed, its call gets a new one.
         """

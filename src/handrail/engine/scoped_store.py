@@ -48,7 +48,7 @@ def check_scope(scope: str) -> None:
         return
     check_name("scope", scope)
     if "/" in scope:
-        raise ConfigError(f"scope is {scope!r}; it is a name without a slash")
+        raise ConfigError(f"scope is {scope!r}; a scope cannot contain a slash")
     if len(scope) > LONGEST_SCOPE:
         raise ConfigError(
             f"scope has {len(scope)} characters; at most {LONGEST_SCOPE} are possible"

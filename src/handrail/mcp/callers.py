@@ -23,6 +23,8 @@ from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from msgspec import Struct
 
+from handrail.invisible import misleads
+
 MODERN = "2026-07-28"
 """The first revision without sessions and without requests from servers to clients."""
 
@@ -119,11 +121,16 @@ def _read_key(params: Mapping[str, Any] | None, headers: Mapping[str, str]) -> s
 def _escape(text: str) -> str:
     """Escape what separates the parts of a run's name, and what no name of a run may hold."""
     return "".join(
-        sign if sign.isalnum() or sign in "-_." else _escape_sign(ord(sign))
-        for sign in text
+        character if _may_stay(character) else _escape_character(ord(character))
+        for character in text
     )
 
 
-def _escape_sign(code: int) -> str:
+def _may_stay(character: str) -> bool:
+    # Hangul fillers are letters that nobody sees
+    return character in "-_." or (character.isalnum() and not misleads(character))
+
+
+def _escape_character(code: int) -> str:
     # each form has a fixed length: "%20" and "19" would otherwise be "%2019"
     return f"%{code:02X}" if code <= 0xFF else f"%u{code:06X}"

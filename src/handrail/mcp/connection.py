@@ -527,7 +527,7 @@ class McpConnection:
         if delivery.is_open:
             return ServerBrokeOff(self.name, f"answered with HTTP {delivery.status}")
         if delivery.is_unreadable or _is_unread(delivery, error):
-            # the SDK words it as an error of the server's, by which it would have refused the request
+            # the SDK reports it as an error from the server, as if the server had refused the request
             return ServerBrokeOff(
                 self.name,
                 f"sent an answer that cannot be read, with HTTP {delivery.status}",
@@ -547,7 +547,7 @@ class McpConnection:
 
 
 def _is_unread(delivery: Delivery, error: MCPError) -> bool:
-    """Whether the SDK could not read an answer: a server that cannot read our request refuses it with a status."""
+    """Whether the SDK could not read the answer. A server that cannot read our request says so by its status."""
     status = delivery.status
     return error.code == types.PARSE_ERROR and status is not None and status < 400
 

@@ -27,7 +27,7 @@ class Delivery:
 
     Attributes:
         status: The HTTP status of the answer; None over standard streams, or without an answer.
-        kind: The content type of the answer, in small letters.
+        kind: The content type of the answer, in lower case.
         retry_after: The header `Retry-After` of the answer.
         error: Why there is no answer.
         session_lost: The server does not know the session any more, which proves that it did nothing.
@@ -56,7 +56,7 @@ class Delivery:
 
     @property
     def is_unreadable(self) -> bool:
-        """Whether the answer is a success, or leads elsewhere, and cannot hold a message of the protocol."""
+        """Whether the answer reports no error, yet cannot hold a message: 202, a redirect, or another content type."""
         status = self.status
         if status is None or status >= 400:
             return False

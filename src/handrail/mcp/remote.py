@@ -12,7 +12,9 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx2
+import msgspec
 from mcp.client.streamable_http import MCP_SESSION_ID, streamable_http_client
+from msgspec import Struct
 
 from handrail.mcp.delivery import CURRENT
 from handrail.mcp.targets import Address
@@ -57,7 +59,7 @@ class HttpClient(httpx2.AsyncClient):
             if delivery is not None:
                 delivery.error = error
             return httpx2.Response(_NO_ANSWER, request=request)
-        if delivery is not None:
+        if delivery is not None and _holds_request(request):
             delivery.status = response.status_code
             delivery.kind = response.headers.get("content-type", "").lower()
             delivery.retry_after = response.headers.get("retry-after")
@@ -65,6 +67,26 @@ class HttpClient(httpx2.AsyncClient):
                 response.status_code == 404 and MCP_SESSION_ID in request.headers
             )
         return response
+
+
+class _Message(Struct):
+    """What distinguishes the messages of JSON-RPC: a request has an id and a method."""
+
+    id: int | str | None = None
+    method: str = ""
+
+
+def _holds_request(posted: httpx2.Request) -> bool:
+    """Whether a POST carries a request of ours.
+
+    It may instead carry our answer to the server, which is sent in the context of the call in which the server asked: a
+    status of such a POST says nothing of the call.
+    """
+    try:
+        message = msgspec.json.decode(posted.content, type=_Message)
+    except (msgspec.MsgspecError, httpx2.RequestNotRead):
+        return True  # not a message of JSON-RPC: of whoever signs the requests, say
+    return message.id is not None and message.method != ""
 
 
 async def _read_json(response: httpx2.Response) -> httpx2.Response:

@@ -284,7 +284,7 @@ class McpTool(BaseTool):
             )
         suggestion = "Try another way, or tell the user that this part failed."
         if self.writes:
-            suggestion = "It may have happened: look before trying again or another way, or tell the user."
+            suggestion = "It may have happened. Look whether it did before you try again, or tell the user."
         return ToolError(
             "SERVER_ERROR",
             f"The MCP server `{server}` failed: {text}",

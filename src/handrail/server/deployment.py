@@ -205,7 +205,7 @@ class Deployment:
         if run_id in self._tasks:
             return True
         is_stored = await asyncio.to_thread(self._find_record, run_id) is not None
-        # or begun meanwhile, by the same request
+        # or started meanwhile, by the same request
         return is_stored or run_id in self._tasks
 
     async def _check_same(self, run_id: str, question: str) -> None:

@@ -86,7 +86,7 @@ def list_runs(call: ApiCall) -> Json:
 def _submissions_of(
     call: ApiCall, summaries: Sequence[RunSummary]
 ) -> Mapping[str, Submission]:
-    """Return how those of some runs are carried out that are queued for workers."""
+    """Return the submissions of those runs that are queued for workers, by name."""
     store = call.deployment.store
     queued = [each.id for each in summaries if each.status == "queued"]
     if not queued or not isinstance(store, SubmittedRunStore):
@@ -98,7 +98,7 @@ def row(summary: RunSummary, submission: Submission | None = None) -> dict[str, 
     """Return a run of a list as the API has it.
 
     Args:
-        submission: How it is carried out, where it is queued for workers.
+        submission: Of a run that is queued for workers.
     """
     return {
         "id": summary.id,

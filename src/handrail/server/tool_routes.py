@@ -104,7 +104,7 @@ async def call_tool(call: ApiCall) -> Json:
 
 
 def _without_slashes(name: str) -> str:
-    """Return a name as part of a run's name, in which a slash would begin another part: no two names are alike."""
+    """Escape slashes, which would begin another part of a run's name; different names stay different."""
     return name.replace("%", "%25").replace("/", "%2F")
 
 

@@ -90,7 +90,7 @@ def open_socket(host: str, port: int) -> socket.socket:
 async def serve_app(app: Any, listener: socket.socket, *, log_level: str) -> None:
     """Serve until the process gets a signal to end; calls under way are then cancelled.
 
-    SIGHUP, which a closed terminal sends, is one, unless it is ignored, as under `nohup`.
+    SIGHUP, which a closing terminal sends, is such a signal, unless it is ignored, as under `nohup`.
     """
     import uvicorn  # of an extra
 

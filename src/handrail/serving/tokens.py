@@ -187,7 +187,13 @@ def _read_digest(
 
 
 def _read_owner(entry: Mapping[str, Any], place: str) -> Owner:
-    principal = check_name(f"`principal` of {place}", entry.get("principal"))
+    try:
+        principal = check_name("principal", entry.get("principal"))
+    except ConfigError:
+        # its text shows the value, which may be a token that was pasted into the wrong line
+        raise ConfigError(
+            f"`principal` of {place} is no name: write who has the token, without invisible characters"
+        ) from None
     if len(principal) > _LONGEST_NAME:
         raise ConfigError(
             f"`principal` of {place} has {len(principal)} characters; at most {_LONGEST_NAME} are possible"

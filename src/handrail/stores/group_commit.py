@@ -437,7 +437,7 @@ def _decide_and_commit(
     except (StoreUnavailable, RetryGroup, Refused):
         raise
     except Exception as error:
-        # Nothing is committed yet. A row that cannot be read is no concern of those who did not ask for it.
+        # Nothing is committed yet. A row that cannot be read fails only the request that needs it.
         raise Refused(_describe_failure(error)) from error
     _end_transaction(connection, ledger, requests, has_operations=bool(operations))
     return answers

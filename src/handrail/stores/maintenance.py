@@ -51,8 +51,8 @@ class _Table(Struct, frozen=True):
     newer: str = ""
 
 
-# Locks and workers are not copied: they belong to processes that use the old store. A run comes behind its steps and
-# writes: somebody may take it up in the target at once, and would do again what is not there yet.
+# Locks and workers are not copied: they belong to processes that use the old store. Runs are copied after their steps
+# and writes: somebody may resume one in the target at once, and would repeat what is not there yet.
 _TABLES = (
     _Table("steps", ("run_id", "step_key")),
     _Table(
@@ -228,7 +228,7 @@ def _add_steps(
 def _run_epochs(
     names: Sequence[tuple[str]], database: Database
 ) -> list[tuple[Any, ...]]:
-    """Return names of runs that there are, and how many times each was taken over."""
+    """Return those of some runs that exist, each with its epoch, which grows when it is taken over."""
     return database.run_with(
         "SELECT r.run_id, r.epoch FROM (VALUES (?)) AS n JOIN runs AS r ON r.run_id = n.column1",
         names,

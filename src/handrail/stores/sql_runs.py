@@ -825,7 +825,7 @@ def _read_steps(run_id: str, row: Sequence[Any]) -> Sequence[JournalStep]:
     """Return the steps of a row of key, kind, body and time.
 
     Raises:
-        Refused: It is not as it was written.
+        Refused: The row is damaged.
     """
     key, kind, body, elapsed_s = row
     try:
@@ -837,7 +837,7 @@ def _read_steps(run_id: str, row: Sequence[Any]) -> Sequence[JournalStep]:
 
 
 _UNREADABLE = (ValueError, TypeError, RecursionError)
-"""What reading a row raises that is not as it was written."""
+"""What reading a damaged row raises."""
 
 
 def _unreadable(run_id: str, what: str, error: Exception) -> Refused:
@@ -947,7 +947,7 @@ def _naming(statement: str, state: str) -> str:
 
 
 def _listed_run(row: Sequence[Any]) -> RunRecord:
-    """Return a run for a list; one that cannot be read has an empty input, which no journal has, and costs no list."""
+    """Return a run for a list. One that cannot be read gets an empty input, which no other has, and fails no list."""
     try:
         return _run_record(row)
     except Refused:
@@ -959,7 +959,7 @@ def _run_record(row: Sequence[Any], input: Json = None) -> RunRecord:
     """Return a run; `input` skips parsing it.
 
     Raises:
-        Refused: Its input or its result is not as it was written.
+        Refused: Its input or its result is damaged.
     """
     (
         run_id,

@@ -218,7 +218,8 @@ class SubmittedRuns(SharedLimitRows):
         """Let a run go on whose question has expired, or whose wait for a lease or a model is over."""
         run_id, *_, status, _ = row
         if status == "waiting":
-            # Postgres: an answer, too, locks the question before the run. In two orders both could wait for each other.
+            # The question before the run, as an answer locks them in Postgres: in the other order, both could wait for
+            # each other.
             database.run(_SQL["expire"], (*_names_within(run_id), now))
             return self._wake(database, run_id, now)
         is_enqueued = self._recover(database, row, now, dispatcher)
@@ -253,8 +254,8 @@ class SubmittedRuns(SharedLimitRows):
         # a run that was submitted with dispatchers of another kind than the workers have now
         database.run(_SQL["move"], (dispatcher, run_id))
         if status == "waiting":
-            # An approval that no call has used is no reason: a delivered result stays one, and so does an approval of
-            # a tool that describes itself otherwise now.
+            # An approved question is no reason to go on: a delivered result stays approved, and so does a call whose
+            # tool has another description now.
             if woken:
                 return self._go_on(database, run_id, now)
             _set_wake_up(database, run_id)  # somebody may have resumed it by hand

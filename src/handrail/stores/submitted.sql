@@ -52,7 +52,7 @@ UPDATE submitted SET note = ? WHERE run_id = ? RETURNING run_id
 -- waits: When the first open question expires of a run, or of one that its calls have started.
 SELECT min(expires) FROM approvals WHERE (run_id = ? OR run_id >= ? AND run_id < ?) AND state = 'open'
 
--- expire: Note that the time of the questions that `waits` finds is over: its run goes on for that, and once.
+-- expire: Mark the questions that `waits` looks at as expired if their time is over, so that they wake their run only once.
 UPDATE approvals SET state = 'expired'
 WHERE (run_id = ? OR run_id >= ? AND run_id < ?) AND state = 'open' AND expires < ? RETURNING 1
 

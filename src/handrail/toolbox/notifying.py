@@ -130,13 +130,18 @@ class Webhook:
     """
 
     def __init__(self, url: str, *, secret: str = "") -> None:
-        parts = urlsplit(url)
-        is_here = parts.hostname in ("localhost", "127.0.0.1", "::1")
-        if not parts.hostname or not (
-            parts.scheme == "https" or (parts.scheme == "http" and is_here)
-        ):
+        try:
+            parts = urlsplit(url)
+            host = parts.hostname or ""
+        except ValueError:  # such as an IPv6 address without its end
+            raise ConfigError("the address of a webhook cannot be read") from None
+        is_here = host in ("localhost", "127.0.0.1", "::1")
+        is_secure = parts.scheme == "https" or (parts.scheme == "http" and is_here)
+        if not (host and is_secure):
+            # without the path, which is often all that protects a webhook
             raise ConfigError(
-                f"notices are posted to an https address, and {url!r} is none"
+                "notices are posted to an https address; "
+                f"this one has the scheme {parts.scheme!r} and the host {host!r}"
             )
         self._url = url
         self._secret = secret
@@ -215,6 +220,7 @@ def mail_from(place: str) -> Mail:
         server = Server(host, **settings)
     except (TypeError, ValueError) as error:
         raise ConfigError(
-            f"the mail notice {place!r} cannot be read: {error}"
+            # its settings may hold a password, where there is no place for one
+            f"the mail notice to {to!r} has a setting that cannot be used: {error}"
         ) from None
     return Mail(server, sender=sender, recipients=to.split(","))

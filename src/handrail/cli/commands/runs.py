@@ -200,7 +200,7 @@ def _describe_carrier(record: RunRecord, submitted: Mapping[str, Submission]) ->
 
 
 def _describe_note(record: RunRecord, submitted: Mapping[str, Submission]) -> str:
-    """Return why a queued run waits for longer than its turn: as a line of its own, since no column is that wide."""
+    """Return why a queued run waits longer than for its turn: on a line of its own, since no column is that wide."""
     submission = submitted.get(record.run_id)
     if submission is None or record.status != "queued" or not submission.note:
         return ""
@@ -697,10 +697,10 @@ class RunDriver:
         return stored.record
 
     def ready(self) -> tuple[Sequence[str], Sequence[str]]:
-        """Name the runs that can be resumed, the oldest first; and those of them that were submitted to workers.
+        """Name the runs to resume here, the oldest first; and, apart from them, those that are left to workers.
 
-        A run that a call started follows its outer run. One of workers may wait in a queue that this process knows
-        nothing of, or for a model that is away.
+        A run that a call started follows its outer run. A run of workers may wait in a queue that this process does
+        not know, or for a model that is away.
         """
         runs = result_now(RUNS.of(self.store, self.place).list_runs(most=EVERY))
         inside = _list_inner_runs(runs)

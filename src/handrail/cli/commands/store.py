@@ -114,9 +114,10 @@ def info(store: str, as_json: bool) -> int:
 def copy(source: str, target: str, as_json: bool) -> int:
     """Copy the contents of SOURCE to TARGET, which is created if it does not exist.
 
-    Newer rows in TARGET stay. Repeat the same command to continue an interrupted copy. Writes that start in SOURCE
-    meanwhile may be missed: stop its processes first, or copy once more after they have stopped. The audit log of
-    TARGET gets the records after its own end; if both logs have grown since the last copy, it stays as it is.
+    Newer rows in TARGET stay. Repeat the same command to continue an interrupted copy. What SOURCE records
+    meanwhile may be missed, so a run may have ended in TARGET without its last steps: stop the processes of SOURCE
+    first, or copy once more after they have stopped. The audit log of TARGET gets the records after its own end; if
+    both logs have grown since the last copy, it stays as it is.
     """
     _check_other_file(source, target)
     with (

@@ -21,7 +21,7 @@ from handrail.errors import Json
 from handrail.messages import Message, Options, UserMessage
 
 Server: TypeAlias = Literal["", "own", "copy"]
-"""Whose server is asked: the API's maker's own, another's copy of the API, or unknown (empty)."""
+"""Who runs the server: the maker of the API, somebody with a copy of the API, or unknown (empty)."""
 
 _KEY_CHARS = 32
 

@@ -719,7 +719,7 @@ def _check_key(key: str) -> None:
 
 
 def _check_form(schema: Json) -> None:
-    """Refuse a form of the answer that no model can be told of."""
+    """Refuse a schema of the answer that cannot be used."""
     if schema is None:
         return
     try:
