@@ -150,6 +150,18 @@ def test_a_run_that_waits_for_a_worker_says_so(deployed):
     )
 
 
+def test_a_run_of_a_provider_that_is_not_here_is_submitted_with_a_warning(deployed):
+    made = deployed(PAID)
+    submitted = made("runs", "submit", "Go.", "--run-id", "r1", "--model", "opnai:gpt")
+    assert (submitted.exit_code, submitted.stdout) == (0, "r1\n")
+    assert submitted.stderr == (
+        "this process has no provider 'opnai' (did you mean openai:gpt?): "
+        "the run waits until a worker has it\n"
+    )
+    known = made("runs", "submit", "Go.", "--run-id", "r2", "--model", "openai:gpt")
+    assert (known.exit_code, known.stderr) == (0, "")
+
+
 def test_a_run_that_waits_for_its_model_says_so_and_not_that_it_waits_for_a_worker(
     deployed,
 ):

@@ -46,6 +46,7 @@ from handrail.cli.store_access import (
 from handrail.cli.timeline import shorten
 from handrail.core.budgets import Budget
 from handrail.core.conversation import Status
+from handrail.dispatch.submitting import describe_missing_provider
 from handrail.engine.nested_runs import outer_run
 from handrail.engine.resume import is_under_way
 from handrail.engine.scoped_store import parse_scope, qualify_name, strip_scope
@@ -390,6 +391,13 @@ def submit(
             run_id=run_id,
             idempotent=run_id is not None,
             budget=budget,
+        )
+    if missing := describe_missing_provider(model or ""):
+        click.echo(
+            printable(
+                f"this process has {missing}: the run waits until a worker has it"
+            ),
+            err=True,
         )
     stored_name = qualify_name(scope, name)
     if as_json:
