@@ -150,6 +150,35 @@ def test_a_run_that_waits_for_a_worker_says_so(deployed):
     )
 
 
+def test_runs_that_wait_for_their_model_are_woken_and_others_are_named(deployed):
+    made = deployed(PAID)
+    for name in ("away1", "away2", "lease", "queued"):
+        made("runs", "submit", "Go.", "--run-id", name)
+    with SqliteStore(made.place.removeprefix("sqlite:")) as store:
+        for name, turn in {"away1": 1, "away2": 1, "lease": 0}.items():
+            store.take_segment(name, 1, after_death=False).result(10)
+            store.finish_segment(
+                name, 1, wait_s=300.0, why="why", model_turn=turn
+            ).result(10)
+    assert "now:     handrail runs wake away1" in made("runs", "show", "away1").stdout
+    assert "runs wake" not in made("runs", "show", "lease").stdout
+    one = made("runs", "wake", "away1", "queued")
+    assert (one.exit_code, one.stdout) == (
+        2, "away1 is queued: its model is asked again now\n",
+    )  # fmt: skip
+    assert "the run 'queued' does not wait for its model: it is queued in" in one.stderr
+    every = made("runs", "wake", "--all", "--json")
+    assert every.exit_code == 0
+    told = json.loads(every.stdout)
+    assert told["woken"] == ["away2"]
+    assert [*told["left"]] == ["lease"]
+    rest = made("runs", "wake", "--all")
+    assert rest.exit_code == 0
+    assert "does not wait for its model: not before" in rest.stderr
+    for words in ([], ["away1", "--all"]):
+        assert made("runs", "wake", *words).exit_code == 2
+
+
 def test_a_run_of_a_provider_that_is_not_here_is_submitted_with_a_warning(deployed):
     made = deployed(PAID)
     submitted = made("runs", "submit", "Go.", "--run-id", "r1", "--model", "opnai:gpt")
@@ -174,7 +203,7 @@ def test_a_run_that_waits_for_its_model_says_so_and_not_that_it_waits_for_a_work
         [told] = store.list_submitted(["r1"]).result(10).values()
     assert told.note == (f"not before {describe_time(told.wake_at)}: its model is away")
     assert made("runs", "show", "r1").stdout.endswith(
-        f"\nwaits in queue mail, {told.note}\n"
+        f"\nwaits in queue mail, {told.note}\nnow:     handrail runs wake r1\n"
     )
     _, row, below = made("runs", "list").stdout.splitlines()
     assert row.split()[:4] == ["r1", "queued", "in", "mail"]

@@ -91,7 +91,7 @@ _DATE = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"])
 
 @click.group("runs", cls=options.Commands)
 def command() -> None:
-    """List and show stored runs; resume, cancel, fork, replay and export them.
+    """List and show stored runs; resume, wake, cancel, fork, replay and export them.
 
     A run is stored when it was started with a store: `handrail run --store sqlite:///handrail.db`, or
     `Runtime(store=...)`. Any process can then resume it. Once `handrail.db` exists in the current folder, it is the
@@ -882,6 +882,68 @@ def cancel(run: str, by: str, store: str, as_json: bool) -> None:
         )
     else:
         say(f"{run} is asked to end; its process ends it at its next step")
+
+
+@command.command("wake")
+@click.argument(
+    "runs", metavar="[RUN]...", nargs=-1, shell_complete=completion_names.runs
+)
+@click.option(
+    "--all",
+    "every",
+    is_flag=True,
+    help="Wake every run that waits for its model.",
+)
+@options.store
+@options.as_json
+@options.debug
+def wake(runs: Sequence[str], every: bool, store: str, as_json: bool) -> Exit:
+    """Let runs of workers whose model was away ask it now, before their wait is over.
+
+    A worker carries them on. A run that waits for anything else is named and left: for a person, or for what an earlier
+    process may still do. If the model is away still, the run waits again, for seconds at first.
+
+    \b
+    Examples:
+      handrail runs wake r_1f2e3d4c
+      handrail runs wake --all        # the provider is back
+    """
+    if bool(runs) is every:
+        raise click.UsageError("name at least one RUN, or pass --all.")
+    woken: list[str] = []
+    left: dict[str, str] = {}
+    with RUNS.open(store) as run_store:
+        if every:
+            names = _list_postponed(run_store)
+        else:
+            names = [resolve_run_id(run_store, run) for run in runs]
+        for name in dict.fromkeys(names):
+            try:
+                admin.wake(run_store, name)
+                woken.append(name)
+            except ConfigError as error:
+                left[name] = str(error)
+    if as_json:
+        print_json({"woken": woken, "left": left})
+    else:
+        for name in woken:
+            say(f"{name} is queued: its model is asked again now")
+        for reason in left.values():
+            click.echo(printable(reason), err=True)
+        if not (woken or left):
+            say("nothing to wake: no run waits for its model")
+    return Exit.USAGE if left and not every else Exit.OK
+
+
+def _list_postponed(store: RunStore) -> list[str]:
+    """Name the queued runs that wait for a time, the oldest first."""
+    queued = result_now(store.list_runs(status="queued", most=EVERY))
+    submitted = _list_submitted(store, queued)
+    return [
+        each.run_id
+        for each in reversed(queued)
+        if each.run_id in submitted and submitted[each.run_id].wake_at
+    ]
 
 
 # ---------------------------------------------------------------------- export
