@@ -622,6 +622,8 @@ def test_a_run_that_ends_with_a_write_in_doubt_says_where_to_look(deployed, tmp_
     )["writes"]
     waited = made("runs", "wait", run["run_id"])
     assert (waited.exit_code, waited.stdout) == (6, "I do not know.\n")
+    assert "done, 1 in doubt  " in made("runs", "list").stdout
+    assert made.json("runs", "list")["runs"][0]["in_doubt"] == 1
     shown = made("runs", "show", run["run_id"]).stdout
     for told in (gone_on.stderr, waited.stderr, shown):
         assert "book may or may not have happened; a person must look" in told
@@ -681,7 +683,9 @@ def test_a_run_whose_doubt_was_resolved_says_so_and_sends_nobody_to_look(
     resume = ("runs", "resume", run["run_id"], "--tools", made.tools)
     made.process(*resume)
     (write,) = made.json("ledger", "list", "--state", "in_doubt")["writes"]
+    assert "in doubt" in made("runs", "list").stdout
     made("ledger", "resolve", write["scope"], write["key"], word, "--by", "maria")
+    assert "in doubt" not in made("runs", "list").stdout
     for told in (
         made("runs", "show", run["run_id"]).stdout,
         made.process(*resume).stderr,

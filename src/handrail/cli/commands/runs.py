@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
@@ -60,6 +61,7 @@ from handrail.journal.codec import budget_from_json, input_from_json, toolset_di
 from handrail.messages import Turn
 from handrail.ports import (
     ApprovalStore,
+    LedgerStore,
     Listener,
     Request,
     RunStore,
@@ -148,11 +150,16 @@ def list_runs(
         matching = [each for each in found if is_of_tenant(each.run_id, tenant)]
         records = matching[:most]
         submitted = _list_submitted(run_store, records)
+        doubts = _count_doubts(run_store)
     if as_json:
         print_json(
             {
                 "runs": [
-                    {**facts(each), **_describe_place(each, submitted)}
+                    {
+                        **facts(each),
+                        **_describe_place(each, submitted),
+                        "in_doubt": doubts[each.run_id],
+                    }
                     for each in records
                 ]
             }
@@ -161,7 +168,7 @@ def list_runs(
     rows = [
         (
             each.run_id,
-            f"{run_status(each)}{_describe_carrier(each, submitted)}",
+            f"{run_status(each)}{_describe_carrier(each, submitted)}{_describe_doubts(each, doubts)}",
             describe_time(each.updated),
             f"{shorten(question_text(each))}{_describe_note(each, submitted)}",
         )
@@ -184,6 +191,22 @@ def _list_submitted(
     if not isinstance(store, SubmittedRunStore):
         return {}
     return result_now(store.list_submitted([each.run_id for each in records]))
+
+
+def _count_doubts(store: RunStore) -> Counter[str]:
+    """Count the writes in doubt that nobody has settled, by run."""
+    if not isinstance(store, LedgerStore):
+        return Counter()
+    writes = result_now(store.list_writes(state="in_doubt", most=EVERY))
+    return Counter(each.run_id for each in writes)
+
+
+def _describe_doubts(record: RunRecord, doubts: Mapping[str, int]) -> str:
+    """Return how many writes of a run that is over are in doubt, as text behind its status."""
+    # before that its process, or the next one, may find out by itself
+    if record.status in ("queued", "running") or not doubts.get(record.run_id):
+        return ""
+    return f", {doubts[record.run_id]} in doubt"
 
 
 def _describe_carrier(record: RunRecord, submitted: Mapping[str, Submission]) -> str:
