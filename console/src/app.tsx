@@ -18,7 +18,7 @@ import { RunScreen } from "./screens/run";
 import { RunsScreen } from "./screens/runs";
 import { ServersScreen } from "./screens/servers";
 import { ToolsScreen } from "./screens/tools";
-import { countApprovals, enter, failure, openApprovals, openSession, singleKeys, theme, whoami, type Theme } from "./session";
+import { countBadges, enter, failure, openApprovals, openSession, singleKeys, theme, whoami, writesInDoubt, type Theme } from "./session";
 import { useThrottled } from "./throttled";
 
 const SCREENS: { path: string; letter: string; name: Key }[] = [
@@ -56,9 +56,9 @@ function Frame() {
   const [screen = "runs", id] = place.value.path;
   const helping = useSignal(false);
   const awaiting = useRef(false);
-  const recount = useThrottled(countApprovals);
+  const recount = useThrottled(countBadges);
 
-  useEffect(() => void countApprovals(), []);
+  useEffect(() => void countBadges(), []);
   useEvents(null, screen === "runs" && id ? null : (whoami.value?.last_event ?? 0), recountOn);
   function recountOn(event: { type: string }): void {
     recount();
@@ -101,6 +101,11 @@ function Frame() {
               {path === "approvals" && !!openApprovals.value?.length && (
                 <span class="count" data-testid="waiting-count">
                   {openApprovals.value.length}
+                </span>
+              )}
+              {path === "ledger" && writesInDoubt.value > 0 && (
+                <span class="count in-doubt" data-testid="doubt-count" title={word("status", "in_doubt")}>
+                  {writesInDoubt.value > 99 ? "99+" : writesInDoubt.value}
                 </span>
               )}
             </a>

@@ -8,6 +8,10 @@ import type { Approval, Page, Whoami } from "./types";
 export const whoami = signal<Whoami | null>(null);
 export const failure = signal<string | null>(null);
 export const openApprovals = signal<Approval[] | null>(null);
+export const writesInDoubt = signal(0);
+
+/** How many writes in doubt are counted: a badge has room for two digits. */
+const MOST_COUNTED = 100;
 
 const RANK = { see: 0, approve: 1, administer: 2 };
 
@@ -50,6 +54,19 @@ export async function countApprovals(): Promise<void> {
   } catch {
     openApprovals.value = null; // the approvals screen itself says why
   }
+}
+
+async function countDoubts(): Promise<void> {
+  try {
+    writesInDoubt.value = (await get<Page<unknown>>(`/ledger?state=in_doubt&limit=${MOST_COUNTED}`)).items.length;
+  } catch {
+    writesInDoubt.value = 0; // the ledger's screen itself says why
+  }
+}
+
+/** Count what waits for a person: questions, and writes that nobody knows the end of. */
+export async function countBadges(): Promise<void> {
+  await Promise.all([countApprovals(), countDoubts()]);
 }
 
 export type Theme = "auto" | "light" | "dark";

@@ -1,6 +1,6 @@
-"""Decisions of people about what a store keeps: approve, deny, withdraw, resolve, cancel, revoke, keep.
+"""Decisions of people about what a store keeps: approve, deny, withdraw, resolve, cancel, revoke, keep, wake.
 
-Each is recorded with a name, and refused without one.
+Each is recorded with a name, and refused without one; except `wake`, which decides nothing.
 
 The command line calls these functions, and so does a console or an HTTP service of yours: all refuse the same, and
 leave the same record. They block until the store answers; in async code, call them in a thread. `Runtime.approvals` and
@@ -37,6 +37,7 @@ from handrail.ports import (
     LedgerStore,
     RunStore,
     StandingApprovalStore,
+    SubmittedRunStore,
 )
 from handrail.records import (
     ApprovalRequest,
@@ -370,6 +371,45 @@ def cancel(store: RunStore, run_id: str, *, by: str) -> RunRecord:
     stored = result_now(store.load_run(run_id))
     assert stored is not None
     return stored.record
+
+
+def wake(store: RunStore, run_id: str) -> None:
+    """Let a run of workers that waits in the store for its model ask it now, before its wait is over.
+
+    If the model is away still, the run waits again, for seconds at first.
+
+    Raises:
+        ConfigError: It waits for nothing, or for something else: a person, or what an earlier process may still do.
+            It was left as it is.
+    """
+    if isinstance(store, SubmittedRunStore) and result_now(store.wake_run(run_id)):
+        return
+    stored = result_now(store.load_run(run_id))
+    if stored is None:
+        raise ConfigError(f"there is no run {run_id!r}; there is nothing to wake")
+    raise ConfigError(
+        f"the run {run_id!r} does not wait for its model: {_describe_wait(store, stored.record)}"
+    )
+
+
+def _describe_wait(store: RunStore, record: RunRecord) -> str:
+    """Return what a run does instead of waiting for its model."""
+    if record.status == "waiting":
+        return "it waits for a person"
+    if record.status == "running":
+        return "it is running"
+    if record.status != "queued":
+        return f"it is over ({record.status})"
+    submission = None
+    if isinstance(store, SubmittedRunStore):
+        submission = result_now(store.list_submitted([record.run_id])).get(
+            record.run_id
+        )
+    if submission is None:
+        return "it was not submitted to workers"
+    if submission.wake_at:
+        return submission.note
+    return f"it is queued in {submission.queue} already"
 
 
 def keep(

@@ -272,6 +272,14 @@ class SubmittedRunStore(RunStore, Protocol):
         """
         ...
 
+    def wake_run(self, run_id: str) -> StoreAnswer[bool]:
+        """Enqueue the segment of a run that waits for its model, before its wait is over.
+
+        Returns:
+            Whether the run was waiting for that. Of several callers at once one gets True; any other run is left.
+        """
+        ...
+
     def list_submitted(
         self, run_ids: Sequence[str]
     ) -> StoreAnswer[Mapping[str, Submission]]:

@@ -150,6 +150,47 @@ def test_a_run_that_waits_for_a_worker_says_so(deployed):
     )
 
 
+def test_runs_that_wait_for_their_model_are_woken_and_others_are_named(deployed):
+    made = deployed(PAID)
+    for name in ("away1", "away2", "lease", "queued"):
+        made("runs", "submit", "Go.", "--run-id", name)
+    with SqliteStore(made.place.removeprefix("sqlite:")) as store:
+        for name, turn in {"away1": 1, "away2": 1, "lease": 0}.items():
+            store.take_segment(name, 1, after_death=False).result(10)
+            store.finish_segment(
+                name, 1, wait_s=300.0, why="why", model_turn=turn
+            ).result(10)
+    assert "now:     handrail runs wake away1" in made("runs", "show", "away1").stdout
+    assert "runs wake" not in made("runs", "show", "lease").stdout
+    one = made("runs", "wake", "away1", "queued")
+    assert (one.exit_code, one.stdout) == (
+        2, "away1 is queued: its model is asked again now\n",
+    )  # fmt: skip
+    assert "the run 'queued' does not wait for its model: it is queued in" in one.stderr
+    every = made("runs", "wake", "--all", "--json")
+    assert every.exit_code == 0
+    told = json.loads(every.stdout)
+    assert told["woken"] == ["away2"]
+    assert [*told["left"]] == ["lease"]
+    rest = made("runs", "wake", "--all")
+    assert rest.exit_code == 0
+    assert "does not wait for its model: not before" in rest.stderr
+    for words in ([], ["away1", "--all"]):
+        assert made("runs", "wake", *words).exit_code == 2
+
+
+def test_a_run_of_a_provider_that_is_not_here_is_submitted_with_a_warning(deployed):
+    made = deployed(PAID)
+    submitted = made("runs", "submit", "Go.", "--run-id", "r1", "--model", "opnai:gpt")
+    assert (submitted.exit_code, submitted.stdout) == (0, "r1\n")
+    assert submitted.stderr == (
+        "this process has no provider 'opnai' (did you mean openai:gpt?): "
+        "the run waits until a worker has it\n"
+    )
+    known = made("runs", "submit", "Go.", "--run-id", "r2", "--model", "openai:gpt")
+    assert (known.exit_code, known.stderr) == (0, "")
+
+
 def test_a_run_that_waits_for_its_model_says_so_and_not_that_it_waits_for_a_worker(
     deployed,
 ):
@@ -162,7 +203,7 @@ def test_a_run_that_waits_for_its_model_says_so_and_not_that_it_waits_for_a_work
         [told] = store.list_submitted(["r1"]).result(10).values()
     assert told.note == (f"not before {describe_time(told.wake_at)}: its model is away")
     assert made("runs", "show", "r1").stdout.endswith(
-        f"\nwaits in queue mail, {told.note}\n"
+        f"\nwaits in queue mail, {told.note}\nnow:     handrail runs wake r1\n"
     )
     _, row, below = made("runs", "list").stdout.splitlines()
     assert row.split()[:4] == ["r1", "queued", "in", "mail"]
@@ -581,6 +622,8 @@ def test_a_run_that_ends_with_a_write_in_doubt_says_where_to_look(deployed, tmp_
     )["writes"]
     waited = made("runs", "wait", run["run_id"])
     assert (waited.exit_code, waited.stdout) == (6, "I do not know.\n")
+    assert "done, 1 in doubt  " in made("runs", "list").stdout
+    assert made.json("runs", "list")["runs"][0]["in_doubt"] == 1
     shown = made("runs", "show", run["run_id"]).stdout
     for told in (gone_on.stderr, waited.stderr, shown):
         assert "book may or may not have happened; a person must look" in told
@@ -640,7 +683,9 @@ def test_a_run_whose_doubt_was_resolved_says_so_and_sends_nobody_to_look(
     resume = ("runs", "resume", run["run_id"], "--tools", made.tools)
     made.process(*resume)
     (write,) = made.json("ledger", "list", "--state", "in_doubt")["writes"]
+    assert "in doubt" in made("runs", "list").stdout
     made("ledger", "resolve", write["scope"], write["key"], word, "--by", "maria")
+    assert "in doubt" not in made("runs", "list").stdout
     for told in (
         made("runs", "show", run["run_id"]).stdout,
         made.process(*resume).stderr,

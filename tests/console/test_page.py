@@ -18,6 +18,7 @@ from handrail.stores.sqlite import SqliteStore
 from tests.console.desk import (
     HARM,
     LARGE,
+    LOST,
     QUOTA,
     RESTART,
     RESTART_HARM,
@@ -327,6 +328,22 @@ def test_no_answer_lets_the_page_load_anything_from_elsewhere(desk: Desk) -> Non
     policy = headers["content-security-policy"]
     assert "default-src 'self'" in policy
     assert "unsafe" not in policy
+
+
+def test_a_write_in_doubt_is_marked_at_its_run_and_counted_at_the_ledger(
+    browser: Any, tmp_path: Path
+) -> None:
+    with open_desk(tmp_path) as desk:
+        desk.carry_out(TICKET)
+        desk.carry_out(LOST)
+        [write] = desk.get("/ledger?state=in_doubt")["items"]
+        with open_page(browser, desk, "#/runs") as page:
+            page.get_by_test_id("doubt-count").get_by_text("1", exact=True).wait_for()
+            rows = page.get_by_test_id("runs").inner_text()
+            assert rows.count("1 in doubt") == 1
+            assert rows.index(LOST) < rows.index("1 in doubt") < rows.index(TICKET)
+            desk.post(f"/ledger/{write['id']}", {"outcome": "done"})
+            page.get_by_test_id("doubt-count").wait_for(state="detached")
 
 
 def test_a_deep_path_leads_to_its_screen(browser: Any, desk: Desk) -> None:

@@ -2,6 +2,8 @@
 
 import asyncio
 import socket
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 
 import pytest
@@ -14,8 +16,10 @@ from handrail.dispatch.worker import Worker
 from handrail.engine import model_calls
 from handrail.errors import ConfigError, RunUnderWay
 from handrail.futures import result_now
-from handrail.records import MOST_TAKEOVERS, ModelWait
+from handrail.journal.codec import model_key
+from handrail.records import MOST_TAKEOVERS, JournalEntry, JournalStep, ModelWait
 from handrail.testing import Fault, ScriptedServer, call
+from handrail.testing.crashes import opener
 from tests.dispatch.test_worker import (
     client,  # noqa: F401  # fixtures
     place,  # noqa: F401
@@ -274,6 +278,102 @@ def test_deaths_before_an_outage_do_not_poison_a_run_that_waits_for_its_model(cl
     told = submission(client, "r")
     assert (told.deaths, told.segment, told.model_wait.tries) == (0, 2, 1)
     assert "UTC: its model is away" in told.note
+
+
+def test_a_run_that_waits_for_its_model_is_woken_and_goes_on(
+    place, client, server, payments
+):
+    client.submit("Go.", run_id="r", model=server.model)
+    server.faults = [None]
+    server.outage = AWAY
+
+    async def outlast():
+        async with working(place, payments.tools()) as worker:
+            await put_back(client, worker, 1)
+            server.outage = None
+            admin.wake(client.store, "r")
+            return await result(client, "r")
+
+    assert asyncio.run(outlast()).text == "Done."
+    assert payments.paid == ["7"]
+
+
+def wait_for_model(client, run_id="r", *, tries=3):
+    """Leave a run as workers do whose model was away for so many of its segments in a row."""
+    for _ in range(tries):
+        leave(client, run_id, wait_s=300.0, why="its model is away", model_turn=1)
+    dispatcher = open_dispatcher(client.store)
+    result_now(dispatcher.cancel(run_id))
+    dispatcher.close()
+
+
+def test_a_run_is_woken_once_however_many_ask_for_it(place, client):
+    client.submit("Go.", run_id="r")
+    wait_for_model(client)
+    assert waiting(client) == 0
+    start = threading.Barrier(4)
+
+    def wake_at_once(_):
+        with opener(place)() as store:
+            start.wait(30)
+            return result_now(store.wake_run("r"))
+
+    with ThreadPoolExecutor(4) as threads:
+        woken = list(threads.map(wake_at_once, range(4)))
+    assert sorted(woken) == [False, False, False, True]
+    told = submission(client, "r")
+    assert (told.segment, told.wake_at, told.note, waiting(client)) == (4, 0.0, "", 1)
+    # if the model is away still, the next waits are short; those until now count for the longest
+    assert (told.model_wait.tries, told.model_wait.waited_s) == (1, 900.0)
+    with pytest.raises(ConfigError, match="it is queued in default already"):
+        admin.wake(client.store, "r")
+
+
+def test_a_run_that_waits_for_something_else_is_left_as_it_is(place, client):
+    for name in ("lease", "cancelled", "queued"):
+        client.submit("Go.", run_id=name)
+    postpone(client, "lease", 300.0)
+    wait_for_model(client, "cancelled")
+    admin.cancel(client.store, "cancelled", by="anna")
+    before = submission(client, "lease"), waiting(client)
+    for name, why in {
+        "lease": "UTC: a lease",
+        "cancelled": r"it is over \(cancelled\)",
+        "queued": "it is queued in default already",
+        "unknown": "there is no run 'unknown'",
+    }.items():
+        with pytest.raises(ConfigError, match=why):
+            admin.wake(client.store, name)
+    assert (submission(client, "lease"), waiting(client)) == before
+    assert record(client, "cancelled").status == "cancelled"
+
+
+def test_a_run_waits_for_a_lease_whose_model_was_away_before_and_has_answered(client):
+    client.submit("Go.", run_id="r")
+    wait_for_model(client)
+    admin.wake(client.store, "r")
+    answer = JournalStep(model_key(1), "model", {"calls": []})
+    result_now(client.store.append_entry(JournalEntry("r", 1, steps=[answer])))
+    leave(client, "r", wait_s=300.0, why="a lease")
+    with pytest.raises(ConfigError, match="UTC: a lease"):
+        admin.wake(client.store, "r")
+
+
+def test_a_run_that_waits_for_a_person_is_not_woken(place, client):
+    def pay(order: str) -> str:
+        return "paid"
+
+    client.submit("Go.", run_id="r")
+
+    async def ask():
+        tools = [hr.FunctionTool(pay, effect="write", approve=True)]
+        async with working(place, tools, *SCRIPT):
+            return await result(client, "r")
+
+    assert asyncio.run(ask()).status == "waiting"
+    with pytest.raises(ConfigError, match="it waits for a person"):
+        admin.wake(client.store, "r")
+    assert record(client).status == "waiting"
 
 
 def test_a_worker_that_comes_late_changes_nothing_of_a_wait(client):

@@ -395,6 +395,31 @@ def test_a_worker_without_a_tool_of_the_run_hands_it_back_and_says_so(place, cli
     assert asyncio.run(deploy()).text == "Done."
 
 
+def test_a_run_of_a_provider_that_a_worker_lacks_waits_for_another_and_says_so(
+    place, client, caplog
+):
+    caplog.set_level("DEBUG", "handrail.worker")
+    client.submit("Go.", run_id="r", model="opnai:gpt")
+
+    def hand_backs():
+        return [each for each in caplog.records if "handed back" in each.getMessage()]
+
+    async def hand_back():
+        async with working(place, [], "Never."):
+            await until(lambda: len(hand_backs()) >= 3)
+
+    asyncio.run(hand_back())
+    lacking = (
+        "the worker that took it has no provider 'opnai' (did you mean openai:gpt?)"
+    )
+    assert submission(client, "r").note == lacking
+    assert result_now(client.store.list_runs())[0].status == "queued"
+    # it comes back again and again, and is a line of the log once
+    told = hand_backs()
+    assert [each.levelname for each in told[:3]] == ["INFO", "DEBUG", "DEBUG"]
+    assert lacking in told[0].getMessage()
+
+
 def test_a_worker_takes_runs_of_its_queues_only(place, client):
     client.submit("Go.", run_id="mail", queue="mail")
     client.submit("Go.", run_id="other")

@@ -10,6 +10,7 @@ import pytest
 
 import handrail as hr
 from handrail.cli.commands.worker import command
+from handrail.dispatch.hand_backs import AGAIN_S, HandBackLog
 from handrail.dispatch.health import HealthServer
 from handrail.errors import ConfigError, RunNameTaken, StoreUnavailable
 from handrail.futures import result_now
@@ -92,6 +93,29 @@ def test_a_worker_that_ends_says_nothing_of_those_who_are_connected(caplog):
 
     asyncio.run(end_while_connected())
     assert caplog.records == []
+
+
+# -- what is logged ---------------------------------------------------------------------------------------------------
+
+
+def test_the_same_hand_back_of_a_run_is_due_for_the_log_once_in_ten_minutes():
+    now = 100.0
+    log = HandBackLog(lambda: now)
+    assert log.is_due("r", "no tool pay")
+    assert log.is_due("other", "no tool pay")
+    assert log.is_due("r", "no provider 'x'")
+    now += AGAIN_S - 1
+    assert not log.is_due("r", "no provider 'x'")
+    now += 1
+    assert log.is_due("r", "no provider 'x'")
+    assert not log.is_due("r", "no provider 'x'")
+
+
+def test_a_worker_remembers_the_hand_backs_of_the_last_runs_only():
+    log = HandBackLog(lambda: 0.0)
+    assert all(log.is_due(f"r{number}", "no tool pay") for number in range(1001))
+    assert not log.is_due("r1000", "no tool pay")
+    assert log.is_due("r0", "no tool pay")
 
 
 # -- schedule ---------------------------------------------------------------------------------------------------------

@@ -270,6 +270,18 @@ def test_a_worker_whose_schedule_cannot_be_kept_takes_no_run(folder, model):
     assert refused.stderr.endswith("error: [schedule.report] has no `question`\n")
 
 
+def test_a_worker_names_a_provider_of_its_schedule_that_it_lacks(folder, model):
+    pytest.importorskip("cronsim", reason="no cronsim: install handrail[workers]")
+    (folder / "schedule.toml").write_text(
+        '[schedule.report]\ncron = "0 7 * * *"\nquestion = "Go."\nmodel = "opnai:gpt"\n'
+    )
+    with worker(folder, model, "--schedule", "schedule.toml"):
+        assert (
+            "WARNING [schedule.report]: this process has no provider 'opnai' (did you mean openai:gpt?): "
+            "its runs wait until a worker has it\n"
+        ) in logged(folder)
+
+
 def test_killed_workers_lose_nothing_and_do_nothing_twice(tmp_path):
     check(place=f"sqlite:///{tmp_path}/runs.db", folder=tmp_path)
 

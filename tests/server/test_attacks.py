@@ -256,6 +256,7 @@ def test_a_session_can_be_closed(tmp_path):
 NEEDS = [
     ("POST", "/runs", {"question": "x"}, "approve"),
     ("POST", "/runs/x/cancel", {}, "approve"),
+    ("POST", "/runs/x/wake", {}, "approve"),
     ("POST", "/runs/x/resume", {}, "approve"),
     ("POST", "/runs/x/fork", {}, "approve"),
     ("POST", "/approvals/x", {"verdict": "approve", "digest": "x"}, "approve"),

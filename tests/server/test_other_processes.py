@@ -177,6 +177,10 @@ def test_what_a_run_of_workers_waits_for_is_listed_and_shown(tmp_path):
                 "mail",
                 note,
             )
+        assert served.post("/runs/r_away/wake") == {"id": "r_away", "status": "queued"}
+        assert served.get("/runs/r_away")["run"]["note"] is None
+        refused = served.post("/runs/r_new/wake", status=422)
+        assert "it is queued in mail already" in str(refused)
         run = served.post("/runs", {"question": "Hello?"}, 201)["id"]
         shown = served.run_until(run, "done")["run"]
         assert (shown["queue"], shown["note"]) == (None, None)

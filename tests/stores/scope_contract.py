@@ -267,6 +267,7 @@ class ScopeContract:
             "finish_segment",
             "note_segment",
             "sweep_submitted",
+            "wake_run",
             "list_submitted",
             "list_cancelled",
             # of tools and not of runs; the bucket of a rate names its tenant

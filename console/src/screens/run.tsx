@@ -9,7 +9,7 @@ import { useEvents } from "../live";
 import { Note, Pending, Split, Status, Tabs, When } from "../parts/bits";
 import { Copy, Text } from "../parts/text";
 import { amend, go, link, place } from "../router";
-import { countApprovals, mayAdminister, mayApprove } from "../session";
+import { countBadges, mayAdminister, mayApprove } from "../session";
 import type { RunDetail } from "../types";
 import { CallCard } from "./call";
 import { Chat, Debug, Prompt, RunAudit, Wire } from "./conversation";
@@ -37,7 +37,7 @@ export function RunScreen({ id }: { id: string }) {
       return;
     }
     if (event.type === "model_asked" || event.type === "model_answered") streamed.value = "";
-    if (event.type.startsWith("approval") || event.type === "run_ended") void countApprovals();
+    if (event.type.startsWith("approval") || event.type === "run_ended") void countBadges();
     reload();
   });
   useKeys({

@@ -16,6 +16,7 @@ from handrail.history.run_history import RunHistory, question_in
 from handrail.messages import Usage
 from handrail.process_identity import is_gone
 from handrail.records import ApprovalRequest, Submission, describe_time
+from handrail.stores.submitted import waits_for_model
 
 WORKER_RESUMES = "a worker resumes the run by itself"
 """What follows the answer to a question of a run that was submitted to workers."""
@@ -145,6 +146,9 @@ class RunPage:
         """Say what a queued run waits for: a worker, or a time, such as that at which its model is asked again."""
         if submission.wake_at and submission.note:
             yield f"waits in queue {submission.queue}, {submission.note}"
+            if waits_for_model(self._history.stored, submission):
+                run_id = self._history.stored.record.run_id
+                yield f"now:     {command_line(f'runs wake {run_id}', self._place)}"
             return
         yield f"waits for a worker in queue {submission.queue}"
         if submission.note:

@@ -16,6 +16,7 @@ from weakref import WeakSet
 
 from msgspec.structs import replace
 
+from handrail import plugins
 from handrail.core.budgets import Budget
 from handrail.core.flow import Rules
 from handrail.core.history import sanitize
@@ -30,6 +31,7 @@ from handrail.errors import ConfigError, Json, RunNameTaken, RunUnderWay
 from handrail.history.run_history import read_history
 from handrail.invisible import check_name
 from handrail.messages import Message, Options, conversation_of
+from handrail.parsing.names import nearest
 from handrail.ports import SubmittedRunStore
 from handrail.records import StoredRun, Submission
 from handrail.runs import Run
@@ -142,6 +144,23 @@ def check_model(model: object) -> None:
         raise ConfigError(
             f"the model {model!r} is no name; write `provider:name`, such as `openai:NAME`"
         )
+
+
+def describe_missing_provider(model: str) -> str:
+    """Say that this process knows no provider of a model, and which one is near; empty if it does, or none is named.
+
+    That is no error where a run is submitted: a provider may be a plug-in of the workers alone.
+
+    >>> describe_missing_provider("opnai:gpt")
+    "no provider 'opnai' (did you mean openai:gpt?)"
+    """
+    provider, _, name = model.partition(":")
+    known = plugins.list_names("models")
+    if not model or provider in known:
+        return ""
+    near = nearest(provider, known, most=1)
+    meant = f" (did you mean {near[0]}:{name}?)" if near else ""
+    return f"no provider {provider!r}{meant}"
 
 
 def _check_storable(given: Mapping[str, Any]) -> None:

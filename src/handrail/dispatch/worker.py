@@ -30,8 +30,13 @@ from msgspec.structs import replace
 from typing_extensions import Unpack
 
 from handrail.dispatch.choice import DEFAULT
+from handrail.dispatch.hand_backs import HandBackLog
 from handrail.dispatch.port import Dispatcher, HandBack, Running, Segment
-from handrail.dispatch.submitting import check_place, check_seconds
+from handrail.dispatch.submitting import (
+    check_place,
+    check_seconds,
+    describe_missing_provider,
+)
 from handrail.engine.active_run import is_driven_here
 from handrail.engine.resume import is_under_way
 from handrail.engine.scoped_store import parse_scope, strip_scope
@@ -176,6 +181,7 @@ class Worker:
         self._queues = tuple(queues)
         self._await_model_s = await_model_s
         self._under_way: dict[str, Segment] = {}
+        self._hand_backs = HandBackLog(monotonic)
         self._answered_at = float("-inf")
         """When the store answered last, in monotonic seconds."""
         self._is_working = False
@@ -221,10 +227,13 @@ class Worker:
         """Carry out a segment: `port.Perform`."""
         began = monotonic()
         outcome = "handed over"
+        level = logging.INFO
         try:
             outcome = await self._carry_out(segment, running)
         except HandBack as error:
             outcome = f"handed back: {error}"
+            if not self._hand_backs.is_due(segment.run_id, str(error)):
+                level = logging.DEBUG
             if not running.lost.is_set():
                 await self._note(segment, str(error))
             raise
@@ -236,7 +245,8 @@ class Worker:
             outcome = f"handed back: {error}"
             raise HandBack(str(error)) from error
         finally:
-            log.info(
+            log.log(
+                level,
                 "run %s, segment %d, attempt %d, queue %s: %s after %.2f s",
                 segment.run_id,
                 segment.number,
@@ -330,6 +340,9 @@ class Worker:
         except (Fenced, RunUnderWay) as error:
             raise HandBack(str(error)) from error
         except (SetupError, JournalMismatch) as error:
+            asked = input_from_json(record.input).model
+            if missing := describe_missing_provider(asked):
+                raise HandBack(f"the worker that took it has {missing}") from error
             raise HandBack(
                 f"the worker that took it cannot carry it out: {error}"
             ) from error

@@ -381,6 +381,14 @@ def cancel_run(call: ApiCall) -> Json:
     return {"id": record.run_id, "status": record.status}
 
 
+def wake_run(call: ApiCall) -> Json:
+    """Let a run that waits for its model ask it now."""
+    record = load(call).record
+    admin.wake(runs_of(call), record.run_id)
+    call.deployment.hub.publish("run_changed", record.run_id)
+    return {"id": record.run_id, "status": "queued"}
+
+
 def _run_id_of_path(call: ApiCall) -> str:
     """Return the name of the run in the path; whether the run exists is checked by whoever uses it."""
     run_id = call.path["id"]
@@ -456,6 +464,13 @@ OPERATIONS = [
         gives="application/jsonl",
     ),
     ApiOperation("POST", "/runs/{id}/cancel", cancel_run, "approve", "Cancel a run."),
+    ApiOperation(
+        "POST",
+        "/runs/{id}/wake",
+        wake_run,
+        "approve",
+        "Let a run that waits for its model ask it now.",
+    ),
     ApiOperation("POST", "/runs/{id}/resume", resume_run, "approve", "Resume a run."),
     ApiOperation(
         "POST",

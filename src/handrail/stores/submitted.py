@@ -24,6 +24,7 @@ from msgspec.structs import replace
 
 from handrail import plugins
 from handrail.errors import ConfigError, RunNameTaken
+from handrail.journal.codec import model_key
 from handrail.records import (
     ModelWait,
     RunRecord,
@@ -177,6 +178,24 @@ class SubmittedRuns(SharedLimitRows):
 
         return self._submit(sweep)
 
+    def wake_run(self, run_id: str) -> Future[bool]:
+        """See `ports.SubmittedRunStore.wake_run`."""
+        run_id = encode_name(run_id)
+
+        def wake(database: Database, now: float) -> bool:
+            if not database.run(_SQL["hold"], (run_id,)):
+                return False
+            stored = self._load_stored(database, run_id)
+            submission = _submission(database.run(_SQL["placed"], (run_id,))[0])
+            if stored is None or not waits_for_model(stored, submission):
+                return False
+            for row in database.run(_SQL["stop_waiting"], (now, run_id)):
+                self._enqueue(database, now, row)
+                return True
+            return False
+
+        return self._submit(wake)
+
     def list_submitted(
         self, run_ids: Sequence[str]
     ) -> Future[Mapping[str, Submission]]:
@@ -299,6 +318,15 @@ def _postpone(
         database.run(_SQL["await_model"], (*given, *counted, run_id))
     else:
         database.run(_SQL["postpone"], (*given, run_id))
+
+
+def waits_for_model(stored: StoredRun, submission: Submission) -> bool:
+    """Whether a run waits in the store because its model is away, and not for a lease."""
+    if stored.record.status != "queued" or stored.record.cancel_requested:
+        return False
+    turn = submission.model_wait.turn
+    # a lease is of a call, which the model has asked for in its answer
+    return turn > 0 and all(step.key != model_key(turn) for step in stored.steps)
 
 
 def _set_wake_up(database: Database, run_id: str) -> None:

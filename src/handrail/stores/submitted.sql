@@ -34,6 +34,13 @@ UPDATE submitted SET wake_at = ?, swept = ?, note = ?, segment = segment + 1, de
   model_waited_s = CASE WHEN model_turn = ? THEN model_waited_s ELSE 0 END + ?, model_turn = ?
 WHERE run_id = ? RETURNING run_id
 
+-- hold: Hold a submitted run until the commit, and leave it as it is.
+UPDATE submitted SET woken = woken WHERE run_id = ? RETURNING run_id
+
+-- stop_waiting: Somebody lets a run that waits for its model go on now. If that is away still, the waits begin with short ones.
+UPDATE submitted SET wake_at = NULL, note = '""', swept = ?, model_tries = CASE WHEN model_tries > 1 THEN 1 ELSE model_tries END
+WHERE run_id = ? AND wake_at IS NOT NULL RETURNING run_id, segment, dispatcher, queue, priority
+
 -- move: The run's segments go to another kind of dispatcher.
 UPDATE submitted SET dispatcher = ? WHERE run_id = ? RETURNING run_id
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
@@ -46,6 +47,7 @@ from handrail.cli.store_access import (
 from handrail.cli.timeline import shorten
 from handrail.core.budgets import Budget
 from handrail.core.conversation import Status
+from handrail.dispatch.submitting import describe_missing_provider
 from handrail.engine.nested_runs import outer_run
 from handrail.engine.resume import is_under_way
 from handrail.engine.scoped_store import parse_scope, qualify_name, strip_scope
@@ -59,6 +61,7 @@ from handrail.journal.codec import budget_from_json, input_from_json, toolset_di
 from handrail.messages import Turn
 from handrail.ports import (
     ApprovalStore,
+    LedgerStore,
     Listener,
     Request,
     RunStore,
@@ -90,7 +93,7 @@ _DATE = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"])
 
 @click.group("runs", cls=options.Commands)
 def command() -> None:
-    """List and show stored runs; resume, cancel, fork, replay and export them.
+    """List and show stored runs; resume, wake, cancel, fork, replay and export them.
 
     A run is stored when it was started with a store: `handrail run --store sqlite:///handrail.db`, or
     `Runtime(store=...)`. Any process can then resume it. Once `handrail.db` exists in the current folder, it is the
@@ -147,11 +150,16 @@ def list_runs(
         matching = [each for each in found if is_of_tenant(each.run_id, tenant)]
         records = matching[:most]
         submitted = _list_submitted(run_store, records)
+        doubts = _count_doubts(run_store)
     if as_json:
         print_json(
             {
                 "runs": [
-                    {**facts(each), **_describe_place(each, submitted)}
+                    {
+                        **facts(each),
+                        **_describe_place(each, submitted),
+                        "in_doubt": doubts[each.run_id],
+                    }
                     for each in records
                 ]
             }
@@ -160,7 +168,7 @@ def list_runs(
     rows = [
         (
             each.run_id,
-            f"{run_status(each)}{_describe_carrier(each, submitted)}",
+            f"{run_status(each)}{_describe_carrier(each, submitted)}{_describe_doubts(each, doubts)}",
             describe_time(each.updated),
             f"{shorten(question_text(each))}{_describe_note(each, submitted)}",
         )
@@ -183,6 +191,22 @@ def _list_submitted(
     if not isinstance(store, SubmittedRunStore):
         return {}
     return result_now(store.list_submitted([each.run_id for each in records]))
+
+
+def _count_doubts(store: RunStore) -> Counter[str]:
+    """Count the writes in doubt that nobody has settled, by run."""
+    if not isinstance(store, LedgerStore):
+        return Counter()
+    writes = result_now(store.list_writes(state="in_doubt", most=EVERY))
+    return Counter(each.run_id for each in writes)
+
+
+def _describe_doubts(record: RunRecord, doubts: Mapping[str, int]) -> str:
+    """Return how many writes of a run that is over are in doubt, as text behind its status."""
+    # before that its process, or the next one, may find out by itself
+    if record.status in ("queued", "running") or not doubts.get(record.run_id):
+        return ""
+    return f", {doubts[record.run_id]} in doubt"
 
 
 def _describe_carrier(record: RunRecord, submitted: Mapping[str, Submission]) -> str:
@@ -390,6 +414,13 @@ def submit(
             run_id=run_id,
             idempotent=run_id is not None,
             budget=budget,
+        )
+    if missing := describe_missing_provider(model or ""):
+        click.echo(
+            printable(
+                f"this process has {missing}: the run waits until a worker has it"
+            ),
+            err=True,
         )
     stored_name = qualify_name(scope, name)
     if as_json:
@@ -874,6 +905,68 @@ def cancel(run: str, by: str, store: str, as_json: bool) -> None:
         )
     else:
         say(f"{run} is asked to end; its process ends it at its next step")
+
+
+@command.command("wake")
+@click.argument(
+    "runs", metavar="[RUN]...", nargs=-1, shell_complete=completion_names.runs
+)
+@click.option(
+    "--all",
+    "every",
+    is_flag=True,
+    help="Wake every run that waits for its model.",
+)
+@options.store
+@options.as_json
+@options.debug
+def wake(runs: Sequence[str], every: bool, store: str, as_json: bool) -> Exit:
+    """Let runs of workers whose model was away ask it now, before their wait is over.
+
+    A worker carries them on. A run that waits for anything else is named and left: for a person, or for what an earlier
+    process may still do. If the model is away still, the run waits again, for seconds at first.
+
+    \b
+    Examples:
+      handrail runs wake r_1f2e3d4c
+      handrail runs wake --all        # the provider is back
+    """
+    if bool(runs) is every:
+        raise click.UsageError("name at least one RUN, or pass --all.")
+    woken: list[str] = []
+    left: dict[str, str] = {}
+    with RUNS.open(store) as run_store:
+        if every:
+            names = _list_postponed(run_store)
+        else:
+            names = [resolve_run_id(run_store, run) for run in runs]
+        for name in dict.fromkeys(names):
+            try:
+                admin.wake(run_store, name)
+                woken.append(name)
+            except ConfigError as error:
+                left[name] = str(error)
+    if as_json:
+        print_json({"woken": woken, "left": left})
+    else:
+        for name in woken:
+            say(f"{name} is queued: its model is asked again now")
+        for reason in left.values():
+            click.echo(printable(reason), err=True)
+        if not (woken or left):
+            say("nothing to wake: no run waits for its model")
+    return Exit.USAGE if left and not every else Exit.OK
+
+
+def _list_postponed(store: RunStore) -> list[str]:
+    """Name the queued runs that wait for a time, the oldest first."""
+    queued = result_now(store.list_runs(status="queued", most=EVERY))
+    submitted = _list_submitted(store, queued)
+    return [
+        each.run_id
+        for each in reversed(queued)
+        if each.run_id in submitted and submitted[each.run_id].wake_at
+    ]
 
 
 # ---------------------------------------------------------------------- export

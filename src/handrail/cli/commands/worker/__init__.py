@@ -25,6 +25,7 @@ from handrail.cli.options import Setup
 from handrail.cli.store_access import RUNS, mask_password, open_store
 from handrail.dispatch.choice import open_dispatcher
 from handrail.dispatch.health import HealthServer
+from handrail.dispatch.submitting import describe_missing_provider
 from handrail.dispatch.worker import AWAIT_MODEL_S, Worker, log
 from handrail.errors import ConfigError
 from handrail.invisible import printable
@@ -246,7 +247,15 @@ def _open_schedule(runtime: Any, tables: Any) -> Any:
         read_schedule,
     )
 
-    return Scheduler(runtime, read_schedule(tables))
+    entries = read_schedule(tables)
+    for entry in entries:
+        if missing := describe_missing_provider(entry.model):
+            log.warning(
+                "[schedule.%s]: this process has %s: its runs wait until a worker has it",
+                entry.name,
+                missing,
+            )
+    return Scheduler(runtime, entries)
 
 
 def _log_deleted(deleted: Deleted) -> None:
