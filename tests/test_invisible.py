@@ -57,6 +57,8 @@ def test_a_name_is_written_in_any_script(name):
         ("", "queue is ''; it takes a name"),
         (" \n", r"queue is ' \n'; it takes a name"),
         (7, "queue is 7; it takes a name"),
+        ("anna ", "queue is 'anna '; a name cannot begin or end with a space"),
+        ("　订单", "queue is '\\u3000订单'; a name cannot begin or end with a space"),
         ("a\nb", r"queue is 'a\nb'; a name cannot contain \x0a, which"),
         ("a\u2028b", r"queue is 'a\u2028b'; a name cannot contain \u2028, which"),
         ("a\x1b[31m", r"queue is 'a\x1b[31m'; a name cannot contain \x1b, which"),

@@ -81,8 +81,8 @@ def check_name(setting: str, name: object) -> str:
     r"""Return a name of a run, a tenant, a queue, or a person who decides; refuse what cannot be one.
 
     A list shows a name as it is, and two names do not differ only in what nobody sees: a name has no control characters
-    or ends of lines, nothing that is invisible or reorders its neighbours, and no spaces but the plain one and the wide
-    one. Blanks around a name stay, and letters of different scripts may look alike.
+    or ends of lines, nothing that is invisible or reorders its neighbours, no spaces but the plain and the wide
+    one, and none of them at an end. Letters of different scripts may look alike.
 
     >>> check_name("queue", "mail\n")
     Traceback (most recent call last):
@@ -93,10 +93,14 @@ def check_name(setting: str, name: object) -> str:
         setting: What the name was given as, for the message.
 
     Raises:
-        ConfigError: It is no text, it is blank, or it holds such a character.
+        ConfigError: It is no text, it is blank, or it holds such a character or space.
     """
     if not isinstance(name, str) or not name.strip():
         raise ConfigError(f"{setting} is {_show(name)}; it takes a name")
+    if name != name.strip(" " + _WIDE_SPACE):
+        raise ConfigError(
+            f"{setting} is {_show(name)}; a name cannot begin or end with a space"
+        )
     if name.isascii() and name.isprintable():
         return name  # nearly always
     for place, char in enumerate(name):
