@@ -64,9 +64,7 @@ class Run(Struct, Generic[T_co], frozen=True):
         return self.status == "done"
 
     def __repr__(self) -> str:
-        status: str = self.status
-        if self.reason:
-            status = f"{self.status} ({self.reason})"
+        status = describe_ending(self.status, self.reason)
         time = f"{self.seconds:.1f} s"
         if self.budget.time_s is not None:
             time = f"{time} of {self.budget.time_s:g} s"
@@ -110,6 +108,21 @@ def _visible(text: str) -> str:
         for char in text
     )
     return shown.replace("\n", "\n    ")
+
+
+def describe_ending(status: str, reason: str, form: str = "{status} ({reason})") -> str:
+    """Return how a run stands, for people; a reason that begins with the status says all.
+
+    >>> describe_ending("failed", "the model did not answer")
+    'failed (the model did not answer)'
+    >>> describe_ending("waiting", "waiting for approval of pay")
+    'waiting for approval of pay'
+    """
+    if not reason:
+        return status
+    if reason.startswith(f"{status} "):
+        return reason
+    return form.format(status=status, reason=reason)
 
 
 def _count(number: int, noun: str) -> str:

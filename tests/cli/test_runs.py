@@ -179,6 +179,19 @@ def test_runs_that_wait_for_their_model_are_woken_and_others_are_named(deployed)
         assert made("runs", "wake", *words).exit_code == 2
 
 
+def test_a_name_that_is_taken_by_another_question_is_refused_with_commands(deployed):
+    made = deployed(PAID)
+    first = ("runs", "submit", "Go.", "--run-id", "r1", "--scope", "acme")
+    assert made(*first).stdout == made(*first).stdout == "@acme/r1\n"
+    refused = made(*first, "--model", "openai:other")
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert "a run '@acme/r1' is stored already, with another question" in refused.stderr
+    assert "handrail runs show @acme/r1" in refused.stderr
+    assert "resume(" not in refused.stderr
+    waited = made("runs", "wait", "@acme/r1", "--within", "0")
+    assert "the run '@acme/r1' has not ended" in waited.stderr
+
+
 def test_a_run_of_a_provider_that_is_not_here_is_submitted_with_a_warning(deployed):
     made = deployed(PAID)
     submitted = made("runs", "submit", "Go.", "--run-id", "r1", "--model", "opnai:gpt")
@@ -221,7 +234,7 @@ def test_who_answers_for_a_run_of_workers_is_not_told_to_resume_it(deployed):
     waited = made("runs", "wait", "r1")
     assert (waited.exit_code, waited.stdout) == (3, "")
     assert waited.stderr.splitlines() == [
-        "r1 is waiting: waiting for approval of delete_order",
+        "r1 is waiting for approval of delete_order",
         f"decide:  handrail approvals show {made.question()['id']}",
         "then a worker resumes the run by itself",
     ]
@@ -268,7 +281,7 @@ def test_a_run_that_waits_tells_its_story_and_the_commands_to_go_on(waiting):
     shown = waiting("runs", "show", waiting.run).stdout
     id = waiting.question()["id"]
     milestones = [
-        f"{waiting.run}  waiting: waiting for approval of delete_order",
+        f"{waiting.run}  waiting for approval of delete_order",
         "> Delete A-1.",
         "\n  turn 1",
         '→ get_order  {"order_id": "A-1"}',
@@ -1380,7 +1393,7 @@ def test_without_names_the_runs_that_ended_well_become_rows_and_stderr_counts_th
     assert (result.exit_code, result.stdout) == (0, "")
     assert "left out: 1, ended as waiting" in result.stderr
     result = odd(*words, "--status", "any", "--mistakes", "keep")
-    assert "1 rows from 1 runs" in result.stderr
+    assert "1 row from 1 run" in result.stderr
     (row,) = map(json.loads, result.stdout.splitlines())
     assert {each["role"] for each in row["messages"]} == {"user", "assistant", "tool"}
 

@@ -12,6 +12,7 @@ from contextlib import closing
 import pytest
 from msgspec.structs import replace
 
+from handrail.cli.commands.store import describe_deleted
 from handrail.cli.exits import Exit
 from handrail.effects import Claim, ClaimState, Settle
 from handrail.records import ApprovalRequest, AuditEntry
@@ -385,3 +386,19 @@ def test_keep_takes_old_questions_of_no_stored_run(cli, tmp_path):
     with SqliteStore(tmp_path / "store.db") as store:
         left = [each.id for each in store.list_approvals(state="").result()]
     assert left == ["q_1"]
+
+
+@pytest.mark.parametrize("words", [("info",), ("keep", "--runs", "30d")])
+def test_a_store_that_is_given_as_an_option_is_refused_with_the_right_way(
+    cli, place, words
+):
+    refused = cli("store", *words, "--store", place)
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert f"without --store: handrail store {words[0]} STORE" in refused.stderr
+    assert "--json" not in refused.stderr
+
+
+def test_a_single_row_is_counted_as_one():
+    deleted = retention.Deleted(runs=1, steps=2, effects=1, acts=1, audit=1)
+    told = "1 run, 2 steps, 1 write, 1 act to know again, 1 audit record"
+    assert describe_deleted(deleted) == told

@@ -186,7 +186,7 @@ def test_a_run_fails_once_it_has_waited_long_enough(place, client, server):
     assert run.status == "failed"
     assert "503" in run.reason
     # after 2.5 to 5 s, and at the end of the 6 s
-    assert "(waited 2 times, 6 s in all)" in run.reason
+    assert "(waited twice, 6 s in all)" in run.reason
     assert rows(client, "SELECT count(*) FROM submitted") == [(0,)]
 
 
@@ -419,6 +419,7 @@ def test_whoever_waits_for_a_result_learns_what_it_waits_for(place, client, serv
         return str(told.value)
 
     told = asyncio.run(look())
+    assert "the run '@acme/r' has not ended within 0 s" in told
     assert "it is queued (not before 2" in told
     assert "UTC: its model is away: scripted at http://127.0" in told
     assert "overloaded" in told

@@ -132,7 +132,7 @@ def test_a_worker_keeps_its_store_by_the_settings(folder, model):
     handrail(folder, "runs", "submit", "Go.", "--run-id", "r")
     with SqliteStore(folder / "runs.db") as store, worker(folder, model) as process:
         wait_until(lambda: result_now(store.load_run("r")) is None, process)
-        wait_until(lambda: "deleted, as [retention] says: 1 runs" in logged(folder))
+        wait_until(lambda: "deleted, as [retention] says: 1 run," in logged(folder))
         process.send_signal(signal.SIGTERM)
         assert process.wait(SOON_S) == 0
     assert "run r, segment 1, attempt 1, queue default: done" in logged(folder)

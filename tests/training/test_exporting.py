@@ -115,7 +115,7 @@ def test_runs_submitted_without_tools_are_not_said_to_have_other_tools(tmp_path)
         with hr.SyncRuntime([], store=store) as runtime:
             runtime.run("Hello.", model=ScriptedModel(["Good day."]))
         rows, summary = exported(store, "trl")
-    assert (len(rows), list(summary.lines())) == (1, ["1 rows from 1 runs"])
+    assert (len(rows), list(summary.lines())) == (1, ["1 row from 1 run"])
 
 
 def calls_in(steps):

@@ -224,7 +224,30 @@ tenant = click.option(
     default=None,
     help="Only what belongs to one tenant; '' for what belongs to none.",
 )
-store_argument = click.argument("store", required=False, default=default_store)
+
+
+def _refuse_store_option(
+    context: click.Context, _option: click.Parameter, store: str | None
+) -> None:
+    """Say where the store stands; click would name the options that are spelled alike."""
+    if store is not None:
+        raise click.UsageError(
+            f"the store stands here without --store: {context.command_path} STORE",
+            context,
+        )
+
+
+def store_argument(command: F) -> F:
+    """Take the store as an argument, in the commands that are about the store itself."""
+    refused = click.option(
+        "--store",
+        "store_option",
+        hidden=True,
+        expose_value=False,
+        callback=_refuse_store_option,
+    )
+    argument = click.argument("store", required=False, default=default_store)
+    return argument(refused(command))
 
 
 def conversation(runs: Callable[..., Any]) -> Callable[[F], F]:

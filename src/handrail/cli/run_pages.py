@@ -16,6 +16,7 @@ from handrail.history.run_history import RunHistory, question_in
 from handrail.messages import Usage
 from handrail.process_identity import is_gone
 from handrail.records import ApprovalRequest, Submission, describe_time
+from handrail.runs import describe_ending
 from handrail.stores.submitted import waits_for_model
 
 WORKER_RESUMES = "a worker resumes the run by itself"
@@ -47,7 +48,7 @@ class RunPage:
         record = self._history.stored.record
         (status, reason, _) = self._history.ending
         rows = [
-            (record.run_id, f"{status}: {reason}" if reason else status),
+            (record.run_id, describe_ending(status, reason, "{status}: {reason}")),
             (
                 "started",
                 f"{describe_time(record.created)}; changed {describe_time(record.updated)}",

@@ -78,7 +78,7 @@ def describe_waits(wait: ModelWait) -> str:
     """Return how long a run has waited for its model, for people; empty where it has not.
 
     >>> describe_waits(ModelWait(3, tries=2, waited_s=4.0))
-    'waited 2 times, 4 s in all'
+    'waited twice, 4 s in all'
     >>> describe_waits(ModelWait(3, tries=300, waited_s=86_400.0))
     'waited 300 times, 24 h in all'
     """
@@ -89,7 +89,7 @@ def describe_waits(wait: ModelWait) -> str:
         span = f"{ceil(wait.waited_s / 60)} min"
     if wait.waited_s >= 2 * 3600:
         span = f"{ceil(wait.waited_s / 3600)} h"
-    times = "once" if wait.tries == 1 else f"{wait.tries} times"
+    times = {1: "once", 2: "twice"}.get(wait.tries, f"{wait.tries} times")
     return f"waited {times}, {span} in all"
 
 

@@ -220,9 +220,10 @@ def await_end(engine: Engine, run_id: str, *, within_s: float | None) -> Verb[Ru
             return as_run(stored)
         left_s = look_s if until is None else until - monotonic()
         if left_s <= 0:
-            note = yield from _load_note(engine, qualify_name(engine.scope, run_id))
+            name = qualify_name(engine.scope, run_id)
+            note = yield from _load_note(engine, name)
             raise RunUnderWay(
-                f"the run {run_id!r} has not ended within {within_s:g} s: it is {stored.record.status}{note}"
+                f"the run {name!r} has not ended within {within_s:g} s: it is {stored.record.status}{note}"
             )
         yield Pause(min(look_s, left_s))
         look_s = min(look_s * 1.5, _LONGEST_LOOK_S)

@@ -68,7 +68,7 @@ from handrail.records import (
     StoredRun,
     SubmittedRun,
 )
-from handrail.runs import Run
+from handrail.runs import Run, describe_ending
 from handrail.tools.tool import BaseTool
 from handrail.tools.toolset import Toolset
 
@@ -299,7 +299,7 @@ class Worker:
         self._answered_at = monotonic()
         if after is not None and after.status == "running":
             raise HandBack(f"its end could not be recorded: {run.reason}")
-        return run.status if not run.reason else f"{run.status} ({run.reason})"
+        return describe_ending(run.status, run.reason)
 
     async def _resume(self, taken: SubmittedRun, running: Running) -> Run[Any]:
         """Resume a run until it waits or ends, or until somebody asks for its end."""

@@ -84,7 +84,9 @@ class Summary(Struct):
 
     def lines(self) -> Iterator[str]:
         """Yield it as lines for people."""
-        yield f"{self.rows} rows from {self.runs} runs"
+        rows = "1 row" if self.rows == 1 else f"{self.rows} rows"
+        runs = "1 run" if self.runs == 1 else f"{self.runs} runs"
+        yield f"{rows} from {runs}"
         for reason, count in self.left_out.most_common():
             yield f"left out: {count}, {reason}"
         for note, count in self.notes.most_common():

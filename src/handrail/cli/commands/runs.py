@@ -37,6 +37,7 @@ from handrail.cli.run_pages import RunPage
 from handrail.cli.store_access import (
     EVERY,
     RUNS,
+    command_line,
     is_of_tenant,
     open_store,
     print_json,
@@ -51,7 +52,14 @@ from handrail.dispatch.submitting import describe_missing_provider
 from handrail.engine.nested_runs import outer_run
 from handrail.engine.resume import is_under_way
 from handrail.engine.scoped_store import parse_scope, qualify_name, strip_scope
-from handrail.errors import ConfigError, HandrailError, Json, ModelError, RunUnderWay
+from handrail.errors import (
+    ConfigError,
+    HandrailError,
+    Json,
+    ModelError,
+    RunNameTaken,
+    RunUnderWay,
+)
 from handrail.futures import result_now
 from handrail.history import exporting
 from handrail.history.facts import document, facts, question_text, run_status
@@ -76,7 +84,7 @@ from handrail.records import (
     Submission,
     describe_time,
 )
-from handrail.runs import Run
+from handrail.runs import Run, describe_ending
 from handrail.sync import SyncRuntime
 from handrail.tools.tool import BaseTool
 from handrail.tools.toolset import Toolset
@@ -405,16 +413,24 @@ def submit(
         open_store(store, create=True, writes=True) as run_store,
         SyncRuntime([], store=run_store, scope=scope) as runtime,
     ):
-        name = runtime.submit(
-            text,
-            model=model or "",
-            system=system,
-            queue=queue,
-            priority=priority,
-            run_id=run_id,
-            idempotent=run_id is not None,
-            budget=budget,
-        )
+        try:
+            name = runtime.submit(
+                text,
+                model=model or "",
+                system=system,
+                queue=queue,
+                priority=priority,
+                run_id=run_id,
+                idempotent=run_id is not None,
+                budget=budget,
+            )
+        except RunNameTaken:
+            stored_name = qualify_name(scope, run_id or "")
+            look = command_line(f"runs show {stored_name}", store)
+            raise ConfigError(
+                f"a run {stored_name!r} is stored already, with another question, model or system message: look at it "
+                f"({look}), or give the new one another --run-id"
+            ) from None
     if missing := describe_missing_provider(model or ""):
         click.echo(
             printable(
@@ -464,8 +480,8 @@ def wait(run: str, within_s: float | None, store: str, as_json: bool) -> int:
         if ended.text:
             click.echo(printable(ended.text, keep="\n"))
         if not ended.ok:
-            reason = f": {ended.reason}" if ended.reason else ""
-            click.echo(printable(f"{run} is {ended.status}{reason}"), err=True)
+            ending = describe_ending(ended.status, ended.reason, "{status}: {reason}")
+            click.echo(printable(f"{run} is {ending}"), err=True)
         if steps:
             click.echo(printable(steps, keep="\n"), err=True)
     return exits.of_run(ended.status, options.call_failures(ended))

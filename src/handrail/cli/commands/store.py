@@ -35,6 +35,9 @@ _NOUNS = {
 }
 """What people call the rows of a table, as `info` and the other commands do; `--json` has the tables' names."""
 
+_ONE = {"acts": "act to know again"}
+"""The same of a single row, where it is not the word without its last letter."""
+
 
 def _age(text: str, where: str) -> float:
     """Return an age in seconds, as an option says it."""
@@ -232,7 +235,12 @@ def _watch(
 def describe_deleted(deleted: retention.Deleted) -> str:
     """Return what one pass has deleted, such as `12 runs, 400 steps`; empty for nothing."""
     rows = _without_zeros(deleted).items()
-    return ", ".join(f"{count:,} {_NOUNS.get(name, name)}" for name, count in rows)
+    return ", ".join(f"{count:,} {_name_rows(name, count)}" for name, count in rows)
+
+
+def _name_rows(table: str, count: int) -> str:
+    several = _NOUNS.get(table, table)
+    return _ONE.get(table, several.removesuffix("s")) if count == 1 else several
 
 
 def _without_zeros(deleted: retention.Deleted) -> dict[str, int]:

@@ -280,7 +280,8 @@ def _end_on_signals(worker: Worker, grace_s: float) -> list[asyncio.Task[None]]:
             os._exit(128 + number)
         began_at = loop.time()
         count = len(worker.runs_here)
-        log.info("ending: %d runs under way may go on for %g s", count, grace_s)
+        runs = "1 run" if count == 1 else f"{count} runs"
+        log.info("ending: %s under way may go on for %g s", runs, grace_s)
         ending.append(asyncio.ensure_future(worker.stop(grace_s=grace_s)))
 
     for number in (signal.SIGTERM, signal.SIGINT):
