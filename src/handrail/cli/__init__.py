@@ -44,7 +44,7 @@ COMMANDS = {
     "parse": "Parse what a model wrote: its text, its reasoning and its calls.",
     "decode": "Decode a provider's response, a body or a stream of events, into a model's answer.",
     "repair": "Parse a model's argument text and name each repair.",
-    "runs": "List and show stored runs; resume, cancel, fork, replay and export them.",
+    "runs": "List and show stored runs; resume, wake, cancel, fork, replay and export them.",
     "approvals": "List the calls that wait for a person; approve or deny them.",
     "ledger": "List writes, and resolve one that is in doubt.",
     "audit": "Follow, verify and export the audit log.",
