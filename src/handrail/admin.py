@@ -30,7 +30,7 @@ from handrail.engine.engine import Engine
 from handrail.engine.scoped_store import parse_scope
 from handrail.errors import ConfigError, Failure, Json
 from handrail.futures import result_now
-from handrail.invisible import check_name
+from handrail.invisible import check_person
 from handrail.ports import (
     ApprovalStore,
     AuditStore,
@@ -86,7 +86,7 @@ def approve(
             keeps no standing approvals; or several people must agree, and this person does not count.
             Nothing was decided.
     """
-    check_name("by", by)
+    check_person("by", by)
     log_key.check(store)
     asked = question(store, id)
     if asked.awaits_result:
@@ -131,7 +131,7 @@ def deny(
     Raises:
         ConfigError: There is no such question, or it is no longer open.
     """
-    check_name("by", by)
+    check_person("by", by)
     log_key.check(store)
     return _decide(
         store, question(store, id), granted=False, by=by, reason=reason, edited=None
@@ -147,7 +147,7 @@ def deliver(
         ConfigError: There is no such question, it waits for an approval, another value was delivered, or it is closed.
     """
     if by:
-        check_name("by", by)
+        check_person("by", by)
     log_key.check(store)
     asked = question(store, id)
     if not asked.awaits_result:
@@ -168,7 +168,7 @@ def withdraw(
     Raises:
         ConfigError: There is no such question, or it is decided for good.
     """
-    check_name("by", by)
+    check_person("by", by)
     log_key.check(store)
     before = question(store, id)
     reason = reason or "the question was withdrawn"
@@ -280,7 +280,7 @@ def revoke(store: StandingApprovalStore, id: str, *, by: str) -> StandingApprova
     Raises:
         ConfigError: None of that id is in force.
     """
-    check_name("by", by)
+    check_person("by", by)
     log_key.check(store)
     found = next((each for each in standing_approvals(store) if each.id == id), None)
     if found is None or not result_now(store.revoke(id, by=by)):
@@ -327,7 +327,7 @@ def resolve(
     Raises:
         ConfigError: There is no such write, or it takes no word: it has ended, is under way, or somebody was quicker.
     """
-    check_name("by", by)
+    check_person("by", by)
     log_key.check(store)
     before = write(store, scope, key)
     state: SettledState = "done" if happened else "failed"
@@ -357,7 +357,7 @@ def cancel(store: RunStore, run_id: str, *, by: str) -> RunRecord:
     Raises:
         ConfigError: There is no such run, or it is over.
     """
-    check_name("by", by)
+    check_person("by", by)
     log_key.check(store)
     if not result_now(store.request_cancel(run_id)):
         stored = result_now(store.load_run(run_id))
@@ -431,7 +431,7 @@ def keep(
         StoreUnavailable: The store did not answer; it can be done again.
     """
     if by:
-        check_name("by", by)
+        check_person("by", by)
     if retention.audit_s is not None:
         log_key.check(store)
     return _delete_old(store, retention, by=by, dry_run=dry_run)

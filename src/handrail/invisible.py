@@ -78,11 +78,11 @@ def misleads(char: str) -> bool:
 
 
 def check_name(setting: str, name: object) -> str:
-    r"""Return a name of a run, a tenant, a queue, or a person who decides; refuse what cannot be one.
+    r"""Return a name of a run, a tenant or a queue; refuse what cannot be one.
 
     A list shows a name as it is, and two names do not differ only in what nobody sees: a name has no control characters
-    or ends of lines, nothing that is invisible or reorders its neighbours, no spaces but the plain and the wide
-    one, and none of them at an end. Letters of different scripts may look alike.
+    or ends of lines, nothing that is invisible or reorders its neighbours, and no spaces but the plain one and the wide
+    one. Letters of different scripts may look alike.
 
     >>> check_name("queue", "mail\n")
     Traceback (most recent call last):
@@ -93,14 +93,10 @@ def check_name(setting: str, name: object) -> str:
         setting: What the name was given as, for the message.
 
     Raises:
-        ConfigError: It is no text, it is blank, or it holds such a character or space.
+        ConfigError: It is no text, it is blank, or it holds such a character.
     """
     if not isinstance(name, str) or not name.strip():
         raise ConfigError(f"{setting} is {_show(name)}; it takes a name")
-    if name != name.strip(" " + _WIDE_SPACE):
-        raise ConfigError(
-            f"{setting} is {_show(name)}; a name cannot begin or end with a space"
-        )
     if name.isascii() and name.isprintable():
         return name  # nearly always
     for place, char in enumerate(name):
@@ -110,6 +106,20 @@ def check_name(setting: str, name: object) -> str:
                 "invisible or misleading"
             )
     return name
+
+
+def check_person(setting: str, name: object) -> str:
+    """Return the name of a person who decides; see `check_name`. Spaces at an end would make two people of one.
+
+    Raises:
+        ConfigError: It is no name, or it begins or ends with a space.
+    """
+    checked = check_name(setting, name)
+    if checked != checked.strip(" " + _WIDE_SPACE):
+        raise ConfigError(
+            f"{setting} is {_show(name)}; a person's name cannot begin or end with a space"
+        )
+    return checked
 
 
 def _show(name: object) -> str:

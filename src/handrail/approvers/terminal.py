@@ -35,7 +35,7 @@ from typing import Literal, TextIO, TypeAlias
 from handrail.approvers.arguments import exact, in_short, warnings
 from handrail.effects import Approval, AskHuman, Provenance
 from handrail.errors import ConfigError, Failure, Json
-from handrail.invisible import check_name
+from handrail.invisible import check_person
 from handrail.invisible import printable as printable
 from handrail.records import ApprovalRequest, not_counted
 from handrail.schemas.validation import Checker
@@ -89,7 +89,7 @@ class TerminalApprover:
         self._input = input
         self._output = output
         if by:
-            check_name("by", by)
+            check_person("by", by)
         self.by = by or _login_name()
         if editor is None:
             self.editor = os.environ.get("VISUAL") or os.environ.get("EDITOR", "")
@@ -497,7 +497,7 @@ def edit_in(editor: str, text: str) -> str:
 def _login_name() -> str:
     try:
         name = getpass.getuser()
-        check_name("the login name", name)
+        check_person("the login name", name)
     except (OSError, KeyError, ImportError, ConfigError):
         # no name for this user, as in some containers
         return f"user {os.getuid()}" if hasattr(os, "getuid") else ""

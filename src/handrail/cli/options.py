@@ -28,7 +28,7 @@ from handrail.core.redaction import Redactor
 from handrail.dialects import WireDialect
 from handrail.effects import Risk
 from handrail.errors import ConfigError, Failure, MissingInjection
-from handrail.invisible import check_name, printable
+from handrail.invisible import check_person, printable
 from handrail.logs import log
 from handrail.messages import ToolMessage
 from handrail.ports import Observer, Store
@@ -285,7 +285,7 @@ def decider(command: F) -> F:
 
 
 def _check_decider(_: click.Context, __: click.Parameter, by: str) -> str:
-    return check_name("--by", by)
+    return check_person("--by", by)
 
 
 # ---------------------------------------------------------------------- what a runtime is made from

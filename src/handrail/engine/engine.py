@@ -97,7 +97,7 @@ from handrail.errors import (
 )
 from handrail.events import HistoryMended, RunEnded, RunStarted
 from handrail.futures import StoreAnswer, result_now
-from handrail.invisible import check_name
+from handrail.invisible import check_name, check_person
 from handrail.journal import sealed_store
 from handrail.journal.codec import (
     RunInput,
@@ -1248,7 +1248,7 @@ class Engine:
         """See `Runtime.cancel`."""
         check_run_name(run_id, self.scope_prefix)
         if by:
-            check_name("by", by)
+            check_person("by", by)
         active = self._deployment.live.get(qualify_name(self.scope, run_id))
         if active is None:
             is_asked = self._keeps is not None and result_now(
