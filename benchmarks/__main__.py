@@ -50,6 +50,7 @@ ROWS: dict[str, Callable[[bool], list[Figure]]] = {
     "import": costs.importing,
     "stores": stores.durable_writes,
     "durable": lambda quick: asyncio.run(stores.durable_crowd(quick)),
+    "turn": lambda quick: asyncio.run(stores.lone_turns(quick)),
     "dispatch": dispatch.figures,
     "questions": questions.questions,
     "retention": retention.figures,

@@ -100,6 +100,60 @@ async def durable_crowd(quick: bool) -> list[Figure]:
     ]  # fmt: skip
 
 
+async def lone_turns(quick: bool) -> list[Figure]:
+    """A lone run of turns with one write each, on SQLite: what a turn commits, and how much later it ends."""
+    turns = 10
+    model = FakeModel(turns, 1)
+    with tempfile.TemporaryDirectory(dir=".", prefix=".benchmark-") as folder:
+        place = Path(folder) / "store.db"
+        with SqliteStore(place) as store:
+            durable = hr.Runtime([WRITE], store=store)
+            in_memory = hr.Runtime([WRITE])
+            await durable.run("How warm?", model=model)  # makes what is made once
+            before = _count_commits(place)
+            await durable.run("How warm?", model=model)
+            commits = (_count_commits(place) - before) / turns
+            spent_s = [
+                [await _time_run(runtime, model) for _ in range(5 if quick else 30)]
+                for runtime in (durable, in_memory)
+            ]
+    on_disk_s, in_memory_s = (sorted(each)[len(each) // 2] for each in spent_s)
+    return [
+        Figure(
+            "a lone turn with a write, SQLite: commits", commits, "a turn", goal=3.0
+        ),
+        Figure(
+            "  later than in memory",
+            (on_disk_s - in_memory_s) / turns * 1e3,
+            "ms",
+            goal=2.0,
+            note=f"median; {on_disk_s / turns * 1e3:.2f} ms a turn in all",
+        ),
+    ]
+
+
+async def _time_run(runtime: hr.Runtime, model: FakeModel) -> float:
+    began = time.perf_counter()
+    run = await runtime.run("How warm?", model=model)
+    assert run.ok, run
+    return time.perf_counter() - began
+
+
+def _count_commits(place: Path) -> int:
+    """Return the commits in a WAL file: the frames whose header names the size of the database after a commit.
+
+    The form of the file: https://www.sqlite.org/fileformat2.html#the_write_ahead_log
+    """
+    written = place.with_name(f"{place.name}-wal").read_bytes()
+    page_bytes = int.from_bytes(written[8:12])
+    salts = written[16:24]
+    return sum(
+        written[start + 4 : start + 8] != bytes(4)
+        and written[start + 8 : start + 16] == salts
+        for start in range(32, len(written), 24 + page_bytes)
+    )
+
+
 def _figure(kind: str, store: Any, callers: int, count: int) -> Figure:
     asyncio.run(writes(store, callers, callers * WRITES_A_RUN))  # warm
     began, cpu = time.perf_counter(), time.process_time()
