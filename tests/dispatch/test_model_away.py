@@ -72,6 +72,13 @@ def server(monkeypatch):
         yield server
 
 
+def submit_before_outage(client, server):
+    """Submit a run whose model answers once and is away from then on."""
+    client.submit("Go.", run_id="r", model=server.model)
+    server.faults = [None]
+    server.outage = AWAY
+
+
 def pass_wait(client):
     """Move all stored times back, as if every run had waited long enough."""
     moved = "swept = swept - 90000, wake_at = wake_at - 90000"
@@ -125,9 +132,7 @@ def test_a_run_waits_in_the_store_while_its_model_is_away(
 def test_what_was_done_before_the_outage_is_not_done_again(
     place, client, server, payments
 ):
-    client.submit("Go.", run_id="r", model=server.model)
-    server.faults = [None]
-    server.outage = AWAY
+    submit_before_outage(client, server)
 
     async def outlast():
         async with working(place, payments.tools()) as worker:
@@ -283,9 +288,7 @@ def test_deaths_before_an_outage_do_not_poison_a_run_that_waits_for_its_model(cl
 def test_a_run_that_waits_for_its_model_is_woken_and_goes_on(
     place, client, server, payments
 ):
-    client.submit("Go.", run_id="r", model=server.model)
-    server.faults = [None]
-    server.outage = AWAY
+    submit_before_outage(client, server)
 
     async def outlast():
         async with working(place, payments.tools()) as worker:

@@ -1,4 +1,4 @@
-"""Which hand-backs of segments a worker has logged.
+"""Keeps a worker from logging the same hand-back again and again.
 
 A run that no worker can carry out comes back to each of them about twice a minute, until one is started that can.
 """
@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 AGAIN_S = 600.0
-"""After how many seconds the same hand-back of a run is logged again."""
+"""The same hand-back of a run is logged again after this many seconds."""
 
 _MOST = 1000
-"""Of how many runs it is known; the oldest is forgotten then."""
+"""How many runs are remembered; beyond that the oldest is forgotten."""
 
 
 class HandBackLog:
-    """When a worker logged last why it handed a run back.
+    """The reasons for which a worker handed runs back, with the time when each was logged last.
 
     Args:
         now: Monotonic seconds.
@@ -26,7 +26,7 @@ class HandBackLog:
         self._logged: dict[str, tuple[str, float]] = {}
 
     def is_due(self, run_id: str, why: str) -> bool:
-        """Return whether a hand-back is to be logged, and note it as logged then: a new reason is, and an old one."""
+        """Return whether to log a hand-back now: a new reason at once, the same one after `AGAIN_S`."""
         now = self._now()
         reason, at = self._logged.get(run_id, ("", now))
         if reason == why and now - at < AGAIN_S:
