@@ -18,7 +18,6 @@ from concurrent.futures import Future as ThreadFuture
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from threading import Event as Flag
-from time import monotonic
 from typing import Any, cast
 
 from msgspec import Struct
@@ -79,6 +78,7 @@ from handrail.futures import StoreFuture, then, wait_for
 from handrail.ports import LeaseStore
 from handrail.records import ApprovalRequest
 from handrail.sandboxes import levels
+from handrail.surroundings.clock import monotonic
 from handrail.tools.shared_limits import uncounted
 from handrail.tools.tool import BaseTool
 from handrail.workers.threads import ThreadTask
