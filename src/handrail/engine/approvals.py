@@ -132,10 +132,12 @@ class Approvals:
     ) -> Approval | None:
         """Return the approval that this very call has used, or the result that was delivered for it."""
         wanted = "approved" if asked.awaits_result else "used"
-        found = await wait_for(store.list_approvals(state=wanted, run_id=active.id))
+        found = await wait_for(
+            store.list_approvals(state=wanted, run_id=active.id, digest=asked.digest)
+        )
         in_place = active.recording is not None
         for each in reversed(found):
-            is_same = each.digest == asked.digest and each.reason == asked.reason
+            is_same = each.reason == asked.reason
             is_its_own = (
                 each.place == asked.place if in_place else each.call_id == asked.call.id
             )
@@ -229,7 +231,9 @@ class Approvals:
         The requests of a cancelled run are closed; if the run is resumed, its call gets a new one.
         """
         in_place = active.recording is not None
-        stored = await wait_for(store.list_approvals(state="", run_id=active.id))
+        stored = await wait_for(
+            store.list_approvals(state="", run_id=active.id, digest=asked.digest)
+        )
         earlier = [each for each in stored if _is_about(each, asked, in_place=in_place)]
         for each in earlier:
             if each.state in ("open", "approved") and each.id != asked.refused:
@@ -378,9 +382,10 @@ def _granted(request: ApprovalRequest, question: str = "") -> Approval:
 
 
 def _is_about(question: ApprovalRequest, asked: AskHuman, *, in_place: bool) -> bool:
-    """Whether a stored question is the one that is asked: in a stored run by its place, else by its reason."""
-    if question.digest != asked.digest:
-        return False
+    """Whether a stored question about the same arguments is the one that is asked.
+
+    In a stored run it is found by its place, else by its reason.
+    """
     if asked.awaits_result and question.call_id != asked.call.id:
         return False  # the same question once more is another one
     if in_place:
@@ -564,21 +569,12 @@ async def _wait_for_decision(
         await asyncio.sleep(wait_s)
         wait_s = min(2 * wait_s, _LONGEST_LOOK_S)
         try:
-            stored = await wait_for(
-                store.list_approvals(state="", run_id=question.run_id)
-            )
+            stored = await wait_for(store.list_approvals(state="", id=question.id))
         except StoreUnavailable:
             # it may be back at the next look; whoever is asked here can still answer
             continue
-        if found := next(
-            (
-                each
-                for each in stored
-                if each.id == question.id and each.state != "open"
-            ),
-            None,
-        ):
-            return found
+        if stored and stored[0].state != "open":
+            return stored[0]
 
 
 def _withdraw(approver: Approver, asked: AskHuman, question: ApprovalRequest) -> None:

@@ -101,6 +101,10 @@ SELECT id, run_id, call_id, tool, digest, arguments, risk, reason, description, 
 SELECT id, run_id, call_id, tool, digest, arguments, risk, reason, description, state, decided_by, because, edited,
   asked, expires, pin, parameters, place, people, agreed, principal, used_by FROM approvals WHERE run_id = ? ORDER BY number
 
+-- questions_about: The questions of a run about the same arguments, the oldest first.
+SELECT id, run_id, call_id, tool, digest, arguments, risk, reason, description, state, decided_by, because, edited,
+  asked, expires, pin, parameters, place, people, agreed, principal, used_by FROM approvals WHERE run_id = ? AND digest = ? ORDER BY number
+
 -- open_questions: The questions that are open now, the oldest first.
 SELECT id, run_id, call_id, tool, digest, arguments, risk, reason, description, state, decided_by, because, edited,
   asked, expires, pin, parameters, place, people, agreed, principal, used_by FROM approvals WHERE state = 'open' AND expires >= ? ORDER BY +number

@@ -325,7 +325,7 @@ class DurableRuns(SubmittedRuns):
         return self._submit(withdraw)
 
     def list_approvals(
-        self, *, state: str = "open", run_id: str = "", id: str = ""
+        self, *, state: str = "open", run_id: str = "", id: str = "", digest: str = ""
     ) -> Future[Sequence[ApprovalRequest]]:
         """See `ports.ApprovalStore.list_approvals`."""
         run_id = encode_name(run_id)
@@ -335,6 +335,8 @@ class DurableRuns(SubmittedRuns):
             if id:
                 found = database.run(_SQL["question"], (encode_name(id),))
                 rows = [row for row in found if run_id in ("", row[1])]
+            elif run_id and digest:
+                rows = database.run(_SQL["questions_about"], (run_id, digest))
             elif run_id:
                 rows = database.run(_SQL["questions_of"], (run_id,))
             elif state == "open":
