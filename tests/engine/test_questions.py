@@ -521,9 +521,7 @@ def test_what_is_read_for_a_question_does_not_grow_with_those_of_its_run():
 
     def count(questions):
         store = Counting()
-        asked = [
-            hr.ToolCall(f"c{n}", "act", f'{{"n": {n}}}') for n in range(questions)
-        ]
+        asked = [hr.ToolCall(f"c{n}", "act", f'{{"n": {n}}}') for n in range(questions)]
         model = ScriptedModel([asked, "Done."])
         with hr.SyncRuntime([act], store=store) as runtime:
             runtime.run("Act.", model=model, run_id="r")

@@ -313,7 +313,7 @@ def shape_at_length(
 
 def _cut(outcome: CallOutcome, settings: RunSettings) -> tuple[Any, results.Shaped]:
     """Return the value without secrets, and what of it the model reads."""
-    value = settings.redact(outcome.value)
+    value = settings.redact(outcome.value, outcome.call.tool.label)
     most_bytes = outcome.call.tool.result_bytes or settings.result_bytes
     return value, results.shape(value, most_bytes)
 
@@ -335,8 +335,9 @@ def _shape_failure(
     outcome: CallOutcome, failure: Failure, settings: RunSettings
 ) -> ToolResult:
     call = outcome.call
-    if settings.secrets is not None:
-        failure = settings.secrets.failure(failure)
+    secrets = settings.secrets_for(call.tool.label)
+    if secrets is not None:
+        failure = secrets.failure(failure)
     text = results.failure_text(failure)
     return ToolResult(
         call.call.id,

@@ -135,6 +135,8 @@ class Policy(Struct, frozen=True):
         approval_s: How long a stored question to a person stays open.
         provenance: `ask` asks a person before a run that has read words from outside sends something to where nobody
             trusted has named, or lets out private values; `off` does not look.
+        foreign_secrets: `hide` takes keys of the known kinds out of what a model reads of others' words (results that
+            are not `trusted`); `show` leaves them in.
     """
 
     max_permission: Permission = "write"
@@ -144,6 +146,7 @@ class Policy(Struct, frozen=True):
     done_before: frozenset[str] = frozenset()
     """Writes that the run which this one was forked from has done: a person is asked before they are done again."""
     provenance: Literal["ask", "off"] = "ask"
+    foreign_secrets: Literal["hide", "show"] = "hide"
 
     def __post_init__(self) -> None:
         if self.max_permission not in get_args(Permission):
@@ -159,6 +162,10 @@ class Policy(Struct, frozen=True):
         if self.provenance not in ("ask", "off"):
             raise ConfigError(
                 f"provenance is {self.provenance!r}; it is 'ask' or 'off'"
+            )
+        if self.foreign_secrets not in ("hide", "show"):
+            raise ConfigError(
+                f"foreign_secrets is {self.foreign_secrets!r}; it is 'hide' or 'show'"
             )
         approval_s: object = self.approval_s
         if (
@@ -218,8 +225,9 @@ class Policy(Struct, frozen=True):
     def from_toml(cls, path: str | Path) -> Policy:
         """Read a policy from a TOML file.
 
-        Its keys are `max_permission`, `ask_from`, `provenance`, and `[[rules]]` with `tool`, `then`, `when`,
-        `arguments`, `reason`, `required_approvals`. TOML has no null: `ask_from = "never"` asks for no risk.
+        Its keys are `max_permission`, `ask_from`, `provenance`, `foreign_secrets`, and `[[rules]]` with `tool`,
+        `then`, `when`, `arguments`, `reason`, `required_approvals`. TOML has no null: `ask_from = "never"` asks for no
+        risk.
 
         Raises:
             ConfigError: The file cannot be read, or holds a key that no policy has.

@@ -412,11 +412,13 @@ def _perform(
             return _outcome_in_ledger(held), None
     value = None
     if state == "done":
-        if outcome.plain and settings.secrets is None:
+        label = held.call.tool.label
+        if outcome.plain and settings.secrets_for(label) is None:
             value, outcome.body = results.copy_plain(outcome.value)
         else:
             value = yield from compute(
-                outcome.size, lambda: results.plain(settings.redact(outcome.value))
+                outcome.size,
+                lambda: results.plain(settings.redact(outcome.value, label)),
             )
     try:
         yield Settle(

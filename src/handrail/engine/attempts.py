@@ -89,7 +89,7 @@ class Attempts(Struct, eq=False):
         now: Monotonic seconds.
         troubled: The tools whose breaker has something to note.
         under_way: The newest attempt of each call that has one.
-        secrets: What the log must not hold; None where there are no secrets.
+        secrets: What the log must not hold.
         together: Those that began with the same time and share an alarm.
     """
 
@@ -98,7 +98,7 @@ class Attempts(Struct, eq=False):
     scheduler: Scheduler
     now: Callable[[], float]
     troubled: Mapping[str, object]
-    secrets: KnownSecrets | None
+    secrets: KnownSecrets
     under_way: dict[CallState, Attempt] = {}
     together: dict[float, list[Attempt]] = {}
     alarms: Sequence[Handle] = ()
@@ -256,11 +256,10 @@ class Attempts(Struct, eq=False):
         if status:
             details.append(f"HTTP {status}")
         suffix = f" ({', '.join(details)})" if details else ""
-        redacted = None if self.secrets is None else self.secrets.text
         logs.log_exception(
             f"{tool.name} raised in run {self.run_id}{suffix}",
             outcome.error,
-            redacted=redacted,
+            redacted=self.secrets.text,
         )
 
     def _note_reach(self, tool: BaseTool, outcome: Outcome) -> None:

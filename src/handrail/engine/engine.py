@@ -48,7 +48,7 @@ from handrail.core.history import Window, sanitize
 from handrail.core.loop_detection import detect_loops
 from handrail.core.policy import Policy
 from handrail.core.preview import PreviewBatch
-from handrail.core.redaction import KnownSecrets, Redactor, texts_in
+from handrail.core.redaction import ForeignSecrets, KnownSecrets, Redactor, texts_in
 from handrail.core.retries import Backoff, describe_waits, next_model_wait
 from handrail.core.run_settings import Deadline, RunSettings
 from handrail.core.structured_output import find_way, track_output
@@ -472,9 +472,13 @@ class Engine:
         trail = None
         if is_audited and self._audits is not None:
             trail = self._make_trail(run_id, secrets, principal)
+        policy = policy or self.policy
+        foreign_secrets: KnownSecrets | None = secrets if secrets.forms else None
+        if policy.foreign_secrets == "hide":
+            foreign_secrets = ForeignSecrets(secrets)
         settings = replace(
             self.settings,
-            policy=policy or self.policy,
+            policy=policy,
             run_id=run_id,
             deadline=Deadline.within(budget.time_s, started),
             keeps=run is not None or not by_calls,
@@ -483,6 +487,7 @@ class Engine:
             tell=partial(tell_all, listening, run_id) if listening else None,
             trail=trail,
             secrets=secrets if secrets.forms else None,
+            foreign_secrets=foreign_secrets,
             injected=inject or {},
             refusal=None if flow_state is None else flow_state.refusal,
             trust=progress.trust,
@@ -717,11 +722,15 @@ class Engine:
             # some may have been added meanwhile
             tools = self._showing.callable_tools(turn.calls, active.selector)
         progress = active.progress
+        settings = active.settings
+        if not from_model or positions:
+            # no model reads the results of calls by code: it may need a key that a tool returns
+            settings = replace(settings, foreign_secrets=settings.secrets)
         return Batch(
             turn.calls,
             turn.finish,
             tools,
-            active.settings,
+            settings,
             budget=active.budget,
             spent=progress.spent,
             turn=number,

@@ -30,6 +30,7 @@ from handrail.context import Context
 from handrail.core import retries
 from handrail.core.admission import LONGEST_ADMISSION_S, Admitted, admit
 from handrail.core.batch import Batch, CallState
+from handrail.core.redaction import NO_SECRETS, ForeignSecrets
 from handrail.core.run_settings import RunSettings
 from handrail.effects import (
     Admit,
@@ -178,7 +179,7 @@ class BatchExecutor:
             scheduler=scheduler,
             now=engine.now,
             troubled=self.troubled,
-            secrets=active.settings.secrets,
+            secrets=ForeignSecrets(active.settings.secrets or NO_SECRETS),
         )
         self.surrounds = (
             active.recording is not None
