@@ -905,7 +905,9 @@ class BatchExecutor:
                 flag=flag,
             )
         if traits.writes:
-            self.leases[state].attempt = effect.attempt
+            lease = self.leases[state]
+            lease.attempt = effect.attempt
+            lease.doubtful = effect.doubtful
         start = tool.bind_call(call.bound, context, self.active.injected)
         if self.surrounds:
             start = self.surround(state, effect, start)
@@ -1104,7 +1106,9 @@ class BatchExecutor:
             state,
             lease=lease,
             outcome=outcome,
-            newest=lease is not None and lease.attempt == attempt.number,
+            alone=lease is not None
+            and lease.attempt == attempt.number
+            and not lease.doubtful,
         )
         if state in self.reserving and (
             self.error is not None or self.batch.results[state.index] is not None
