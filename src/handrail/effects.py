@@ -250,11 +250,18 @@ class Claimed(Struct, frozen=True, gc=False):
 
 
 class Invoke(Struct, Generic[CallT], frozen=True, gc=False):
-    """Start the tool of a call once. `attempt` counts from 1; `timeout_s` is the time for this attempt."""
+    """Start the tool of a call once.
+
+    Attributes:
+        attempt: Counts from 1.
+        timeout_s: The time for this attempt.
+        doubtful: An earlier attempt of this write may have taken effect.
+    """
 
     call: CallT
     attempt: int
     timeout_s: float
+    doubtful: bool = False
 
 
 class Returned(Struct):

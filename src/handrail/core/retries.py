@@ -200,7 +200,7 @@ def too_large_again(value: Json) -> Failure | None:
 
 def without_effect(diagnosis: Diagnosis, tool: str) -> Diagnosis:
     """Return the diagnosis of a failed write after it was verified that it did not happen."""
-    if not diagnosis.passing:
+    if not diagnosis.passing and diagnosis.failure.code != Code.IN_DOUBT:
         return replace(diagnosis, no_effect=True)
     failure = Failure(
         Code.UNAVAILABLE,

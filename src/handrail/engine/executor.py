@@ -915,7 +915,9 @@ class BatchExecutor:
                 flag=flag,
             )
         if traits.writes:
-            self.leases[state].attempt = effect.attempt
+            lease = self.leases[state]
+            lease.attempt = effect.attempt
+            lease.doubtful = effect.doubtful
         start = tool.bind_call(call.bound, context, self.active.injected)
         if self.surrounds:
             start = self.surround(state, effect, start)
@@ -1115,7 +1117,9 @@ class BatchExecutor:
             lease=lease,
             outcome=outcome,
             within=self.within,
-            newest=lease is not None and lease.attempt == attempt.number,
+            alone=lease is not None
+            and lease.attempt == attempt.number
+            and not lease.doubtful,
         )
         if state in self.reserving and (
             self.error is not None or self.batch.results[state.index] is not None
