@@ -54,7 +54,6 @@ from handrail.core.trust import (
     UNKNOWN,
     Trust,
     label_recorded,
-    list_trusted_texts,
 )
 from handrail.credentials.secret import Secret
 from handrail.dialects.boundaries import Boundaries
@@ -105,7 +104,7 @@ from handrail.journal.codec import (
     toolset_digest,
 )
 from handrail.journal.cursor import JournalCursor
-from handrail.messages import Message, Options, ToolMessage, Turn
+from handrail.messages import Message, Options, Turn
 from handrail.ports import (
     Approver,
     AuditStore,
@@ -904,7 +903,9 @@ class Engine:
             RunUnderWay: A run of that id is under way already.
         """
         sound = sanitize(messages, reads=self.reads)
-        self._note_origins(active.progress.trust, messages[active.earlier :])
+        active.progress.trust.note_handed_over(
+            messages[active.earlier :], self.label_result
+        )
         active.open_conversation(
             sound.messages,
             None if output is None else track_output(output, find_way(model)),
@@ -916,13 +917,6 @@ class Engine:
         self.register_run(active, model.name)
         if sound.notes:
             active.tell(HistoryMended(sound.notes))
-
-    def _note_origins(self, trust: Trust, messages: Sequence[Message]) -> None:
-        """Take into account what a run begins with: what people say in it, and results that were handed over."""
-        trust.trust_words(list_trusted_texts(messages, trust))
-        for message in messages:
-            if isinstance(message, ToolMessage):
-                trust.note(self.label_result(message.result))
 
     def label_result(self, result: ToolResult) -> ToolResult:
         """Return a result that was recorded or handed over, with its whole label."""

@@ -209,15 +209,10 @@ def _read_trust(engine: Engine, rounds: Sequence[Round]) -> Trust:
     for each in rounds:
         if each.asked.trust is not None:
             trust.inherit(each.asked.trust)
-        trust.trust_words(list_trusted_texts(each.asked.messages, trust))
-        handed_over = [
-            m.result for m in each.asked.messages if isinstance(m, ToolMessage)
-        ]
-        recorded = [
-            result_from_json(step.body) for step in each.steps if step.kind == "call"
-        ]
-        for result in (*handed_over, *recorded):
-            trust.note(engine.label_result(result))
+        trust.note_handed_over(each.asked.messages, engine.label_result)
+        for step in each.steps:
+            if step.kind == "call":
+                trust.note(engine.label_result(result_from_json(step.body)))
     return trust
 
 

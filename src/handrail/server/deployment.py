@@ -21,7 +21,13 @@ from handrail.engine.active_run import new_run_id
 from handrail.engine.nested_runs import outer_run
 from handrail.engine.resume import is_under_way
 from handrail.engine.scoped_store import parse_scope, qualify_name, strip_scope
-from handrail.errors import HandrailError, Json, RunNameTaken, RunUnderWay
+from handrail.errors import (
+    HandrailError,
+    Json,
+    RunNameTaken,
+    RunUnderWay,
+    StoreUnavailable,
+)
 from handrail.events import Event
 from handrail.futures import result_now
 from handrail.history.facts import question_text
@@ -467,13 +473,14 @@ class Deployment:
 
     async def go_on(self, run_id: str, principal: str = "") -> bool:
         """Resume a run whose questions are all answered; return whether it was resumed."""
-        ready = await asyncio.to_thread(self._outermost_if_ready, run_id)
-        if not ready or ready in self._tasks:
-            return False
         try:
+            ready = await asyncio.to_thread(self._outermost_if_ready, run_id)
+            if not ready or ready in self._tasks:
+                return False
             await self.resume(ready, principal)
-        except ApiError as error:
-            logs.log.info("the run %s does not go on here: %s", ready, error)
+        except (ApiError, StoreUnavailable) as error:
+            # the answer itself is stored
+            logs.log.info("the run %s does not go on here: %s", run_id, error)
             return False
         return True
 
@@ -547,6 +554,8 @@ def describe_error(error: BaseException) -> Json:
 def _as_api_error(error: BaseException) -> ApiError:
     if isinstance(error, RunUnderWay):
         return ApiError(409, "under_way", str(error))
+    if isinstance(error, StoreUnavailable):
+        return ApiError(503, "store_unavailable", str(error))
     if isinstance(error, HandrailError):
         return ApiError(422, "not_possible", str(error))
     return ApiError(500, "internal_error", str(describe_error(error)))

@@ -226,8 +226,8 @@ class BaseTool:
     on_doubt: Literal["tell", "ask"] = "tell"
     """What to do with a write in doubt: tell the model, or let the run wait for a person to look."""
     trust: Integrity | None = None
-    """Whether its results are the words of somebody whom you trust. By default those of a read, and of a tool without
-    an effect, are `untrusted`: anybody may have written what it finds. See `Policy.provenance`."""
+    """Whether its results are the words of somebody whom you trust. By default they are `untrusted`: anybody may have
+    written what a read finds, what the far side answers to a write, or what is delivered. See `Policy.provenance`."""
     confidentiality: Confidentiality = "public"
     """`private`: numbers in its results leave only to a destination that the result names, or when a person agrees."""
     directory: bool = False
@@ -749,8 +749,7 @@ class BaseTool:
         """The label of its results."""
         trust = self.trust
         if trust is None:
-            is_outside = self.effect in (None, "read") and not self.directory
-            trust = "untrusted" if is_outside else "trusted"
+            trust = "trusted" if self.directory else "untrusted"
         label = Label(
             self.name, trust, self.confidentiality, is_directory=self.directory
         )
@@ -762,6 +761,16 @@ class BaseTool:
         if self.effective_risk == "high":
             return True
         return self.writes if self.egress is None else self.egress
+
+    @cached_property
+    def sends_texts(self) -> bool:
+        """Whether the texts of a call leave to somebody, so that addresses in them matter: as far as is declared, or
+        its arguments and its name tell."""
+        if self.egress is not None:
+            return self.egress
+        if self.destination is not None or self.effect is None:
+            return True
+        return bool(self.destinations) or destinations.names_sending(self.name)
 
     @cached_property
     def destinations(self) -> Sequence[str]:
