@@ -43,14 +43,9 @@ def settle(
 
     Args:
         lease: None of a read.
-<<<<<<< HEAD
         within: Calls a function with the context variables of the caller.
-        newest: Whether no attempt was started after this one. A late "nothing happened" speaks for its own attempt
-            only: a newer one may have done it.
-=======
         alone: Whether no other attempt can have taken effect. A late "nothing happened" speaks for its own attempt
             only: an earlier or a newer one may have done it.
->>>>>>> words
     """
     if lease is None:
         return
