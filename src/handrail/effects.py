@@ -27,13 +27,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
-from secrets import token_hex
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 from msgspec import Struct, field
 
 from handrail.calls import Label, ToolCall
 from handrail.errors import Json
+from handrail.surroundings.chance import token_hex
 
 EffectClass: TypeAlias = Literal["read", "write", "destructive"]
 Permission: TypeAlias = Literal["read", "write", "admin"]

@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 from math import ceil, isfinite
-from time import time
 from typing import Any
 
 from msgspec import Struct
@@ -33,6 +32,7 @@ from handrail.errors import (
     ToolError,
 )
 from handrail.records import ModelWait
+from handrail.surroundings.clock import unix_time
 
 
 class Backoff(Struct, frozen=True):
@@ -344,7 +344,7 @@ def retry_after_s(header: str | None, now: float | None = None) -> float | None:
         seconds = float(header)
     except ValueError:
         if now is None:
-            now = time()
+            now = unix_time()
         try:
             seconds = parsedate_to_datetime(header).timestamp() - now
         except (TypeError, ValueError, IndexError, OverflowError):

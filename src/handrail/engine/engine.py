@@ -15,10 +15,8 @@ from contextlib import suppress
 from contextvars import ContextVar
 from copy import copy
 from functools import partial
-from secrets import token_hex
 from threading import Event as Flag
 from threading import Lock
-from time import monotonic
 from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
 from msgspec import Struct
@@ -129,6 +127,8 @@ from handrail.records import AuditRecord, ModelWait, RunRecord, StoredRun
 from handrail.runs import Run
 from handrail.sandboxes import levels
 from handrail.schemas import hints
+from handrail.surroundings.chance import token_hex
+from handrail.surroundings.clock import monotonic
 from handrail.tools.shared_limits import SharedLimits
 from handrail.tools.tool import BaseTool
 from handrail.tools.toolset import Tools, Toolset

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from concurrent.futures import Future
 from functools import partial
-from time import monotonic
 
 from handrail import logs
 from handrail.core.writes import LEASE_BEYOND_TIMEOUT_S, LONGEST_LEASE_S
 from handrail.effects import Claim, Claimed, ClaimState, Renew
 from handrail.futures import StoreAnswer, then
 from handrail.ports import LeaseStore
+from handrail.surroundings.clock import monotonic
 
 # How often leases are checked for renewal: at least three times within the shortest lease.
 BEAT_S = LEASE_BEYOND_TIMEOUT_S / 3

@@ -22,7 +22,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from functools import partial
 from inspect import iscoroutinefunction
-from time import monotonic
 from typing import Any, Literal, Protocol, TypeVar, cast
 
 from msgspec import Struct
@@ -52,6 +51,7 @@ from handrail.messages import Message, ToolMessage, conversation_of
 from handrail.ports import Model
 from handrail.records import StoredRun
 from handrail.runs import Run
+from handrail.surroundings.clock import monotonic
 from handrail.tools.function_tool import FunctionTool
 from handrail.tools.keys import digest
 

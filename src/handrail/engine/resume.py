@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import takewhile
-from time import time
 from typing import Any
 
 from msgspec.structs import replace
@@ -45,6 +44,7 @@ from handrail.ports import Approver, LedgerStore, Model, Observer, Selector
 from handrail.process_identity import has_left, owner
 from handrail.records import JournalEntry, RunRecord, StoredRun
 from handrail.runs import Run
+from handrail.surroundings.clock import unix_time
 
 
 def require_run(stored: StoredRun | None, run_id: str) -> StoredRun:
@@ -77,7 +77,7 @@ def is_under_way(record: RunRecord) -> bool:
     """
     if record.status != "running" or record.owner in ("", owner()):
         return False
-    return not has_left(record.owner, time() - record.updated)
+    return not has_left(record.owner, unix_time() - record.updated)
 
 
 def check_left(record: RunRecord) -> None:

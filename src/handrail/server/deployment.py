@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from time import monotonic
 from typing import Any
 
 from msgspec import Struct
@@ -35,6 +34,7 @@ from handrail.server.access import Principal
 from handrail.server.answers import ApiError, not_found
 from handrail.server.hub import EventHub
 from handrail.server.run_index import FRESH_S, RunFilter, RunIndex
+from handrail.surroundings.clock import monotonic
 from handrail.tools.keys import digest
 
 _LAST_WORDS_S = 5.0

@@ -8,7 +8,6 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
-from secrets import token_hex
 from typing import Any, TypeVar
 
 from msgspec import Struct
@@ -25,6 +24,7 @@ from handrail.stores.sql_values import (
     encode_name,
     statements,
 )
+from handrail.surroundings.chance import token_hex
 
 T = TypeVar("T")
 

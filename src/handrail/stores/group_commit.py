@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from threading import Condition, Lock, Thread, current_thread
-from time import monotonic
 from typing import Any, TypeVar
 
 from msgspec import Struct
@@ -44,6 +43,7 @@ from handrail.stores.requests import (
     write_name,
 )
 from handrail.stores.sql_values import encode_name, row_from
+from handrail.surroundings.clock import monotonic
 
 T = TypeVar("T")
 
