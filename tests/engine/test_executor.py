@@ -147,7 +147,7 @@ def test_a_late_report_that_nothing_happened_says_nothing_about_an_earlier_attem
 ):
     gate, tries = Gate(), []
 
-    @hr.tool(effect="write", timeout_s=SHORT_S, key="the-act", replay="key")
+    @hr.tool(effect="write", timeout_s=0.5, key="the-act", replay="key")
     def pay() -> str:
         """Pay."""
         tries.append(1)
