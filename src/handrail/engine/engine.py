@@ -16,7 +16,6 @@ from contextvars import ContextVar
 from copy import copy
 from functools import partial
 from threading import Event as Flag
-from threading import Lock
 from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
 from msgspec import Struct
@@ -108,6 +107,7 @@ from handrail.messages import Message, Options, Turn
 from handrail.ports import (
     Approver,
     AuditStore,
+    ConnectedStore,
     GatheringStore,
     LeaseStore,
     LimitStore,
@@ -131,7 +131,7 @@ from handrail.surroundings.clock import monotonic
 from handrail.tools.shared_limits import SharedLimits
 from handrail.tools.tool import BaseTool
 from handrail.tools.toolset import Tools, Toolset
-from handrail.workers import reimport
+from handrail.workers import fork_safety, reimport
 
 MOST_TENANTS_REMEMBERED = 1_000
 """For how many scopes a process keeps an engine at hand; one for another is made when it is needed."""
@@ -226,12 +226,18 @@ class Deployment:
         self.tenants: OrderedDict[str, Engine] = OrderedDict()
         """Those of other scopes, the last used at the end."""
         self.remembered: OrderedDict[str, Progress] = OrderedDict()
-        self.live: dict[str, ActiveRun] = {}
-        """These two are by the names of runs as a store keeps them."""
-        self.guard = Lock()
+        """By the names of runs as a store keeps them, as the next."""
+        self.guard = fork_safety.new_lock()
         self.is_closed = False
         self.has_forgotten = False
         """Whether a run was forgotten, so that one of an unknown name may be an old one."""
+        self.process = os.getpid()
+        """The process in which the store was opened."""
+        fork_safety.reset_after_fork(self._forget_live)
+
+    def _forget_live(self) -> None:
+        """Drive no run: in a fork, its parent goes on with them."""
+        self.live: dict[str, ActiveRun] = {}
 
 
 class Engine:
@@ -295,7 +301,10 @@ class Engine:
             repair=repair,
         )
         """What is the same for all runs; each one replaces what is its own."""
-        limits = SharedLimits(opened, now) if isinstance(opened, LimitStore) else None
+        limits = None
+        if isinstance(opened, LimitStore):
+            limits = SharedLimits(opened, now)
+            fork_safety.reset_after_fork(limits.reset)
         self.services = SharedResources(_resolve_notifier(notify), limits)
         self._models: dict[str, Model] = {}
         self._away = AwayModels(now)
@@ -591,6 +600,12 @@ class Engine:
             raise SetupError(
                 "this runtime is closed, and so are its tools; enter it by `with`, or make a new one"
             )
+        if self._deployment.process != os.getpid():
+            if isinstance(self._store_of_all, ConnectedStore):
+                # a store that is away fails the calls that need it
+                with suppress(StoreUnavailable):
+                    self._store_of_all.reopen()
+            self._deployment.process = os.getpid()
 
     def known_secrets(self, inject: Mapping[str, Any]) -> KnownSecrets:
         """Return the runtime's secrets and the injected values, except those declared with `secret=False`."""

@@ -68,10 +68,10 @@ class UnsavedRecords:
     def __init__(self, store: Store, runs: RunStore | None) -> None:
         self._store = store
         self._runs = runs
-        fork_safety.reset_after_fork(self)
+        fork_safety.reset_after_fork(self.reset)
 
     def reset(self) -> None:
-        """See `fork_safety.ForkSafe.reset`: the records belong to the process that made them."""
+        """See `fork_safety.reset_after_fork`: the records belong to the process that made them."""
         self._unsaved: dict[tuple[str | int, ...], _Unsaved] = {}
         self._change = Condition()
         self._is_offering = False

@@ -175,6 +175,10 @@ class DurableStore:
         """
         return self._open_another()
 
+    def reopen(self) -> None:
+        """See `ports.ConnectedStore.reopen`. The first request of a fork does it too."""
+        self._writer.reopen()
+
     def close(self) -> None:
         """Carry out the requests until now and close the database. Later requests are refused."""
         self._finalizer()
