@@ -16,16 +16,13 @@ from datetime import UTC, datetime, time
 from decimal import Decimal
 from enum import Enum
 from math import isfinite
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pydantic
 from pydantic_core import to_jsonable_python
 
 from handrail.errors import Json
 from handrail.tools.keys import canonical
-
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
 
 SCALARS = frozenset((str, int, float, bool, type(None)))
 """Types whose values are in normal form: `canonical` writes 10 and 10.0 alike."""
@@ -112,7 +109,7 @@ def _bytes_text(value: bytes) -> Json:
         return to_jsonable_python(value, bytes_mode="base64")
 
 
-def _fields_of(value: DataclassInstance) -> Any:
+def _fields_of(value: Any) -> Any:
     """Return the fields of a dataclass, pydantic's or Python's, still of Python's types."""
     serializer = getattr(type(value), "__pydantic_serializer__", None)
     if serializer is not None:
