@@ -238,7 +238,8 @@ class Claimed(Struct, frozen=True, gc=False):
     `repeated` marks an answer of the repeat guard (another key, the same act). `key` is then the key of the earlier
     write if that is DONE, or IN_DOUBT and can be claimed by this key to find out. `left_s` is the rest of a dead
     owner's lease: until then its requests may still be under way. With BUSY it is the rest of the lease of an
-    earlier owner of the same run; 0 if the write belongs to another run.
+    earlier owner of the same run; 0 if the write belongs to another run. With LOCKED it is for how long a write in
+    doubt still holds what this one touches; 0 if the other write is under way.
     """
 
     state: ClaimState
@@ -360,6 +361,8 @@ class Settle(Struct, frozen=True, gc=False):
     """Record how a claimed write ended. `failed` means: certainly without effect, the key may be claimed again.
 
     Attributes:
+        locks: What the write touches. It lets go of them, unless it is in doubt and its tool may run on.
+        has_ended: The tool of a write in doubt has ended in this process.
         may_wait: The store may delay it by some milliseconds, to commit it together with later requests. Nothing that
             depends on it starts before the store has answered.
     """
@@ -371,6 +374,7 @@ class Settle(Struct, frozen=True, gc=False):
     value: Json = None
     locks: Sequence[str] = ()
     may_wait: bool = False
+    has_ended: bool = False
 
 
 class Renew(Struct, frozen=True):

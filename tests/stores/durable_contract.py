@@ -266,8 +266,25 @@ class DurableContract(
                 )
             )
         )
-        assert now(store.claim(self.OTHER)).state is ClaimState.LOCKED
+        locked = now(store.claim(self.OTHER))
+        assert locked.state is ClaimState.LOCKED
+        assert 0 < locked.left_s <= LONG_S
         self.pass_time(LONG_S + 1)
+        assert now(store.claim(self.OTHER)).state is ClaimState.FRESH
+
+    def test_a_write_in_doubt_whose_tool_has_ended_lets_go_of_what_it_touches(
+        self, store
+    ):
+        first = now(store.claim(self.TOUCHING))
+        doubt = Settle(
+            "refund",
+            "refund:881",
+            first.fence,
+            "in_doubt",
+            locks=self.TOUCHING.locks,
+            has_ended=True,
+        )
+        assert now(store.settle(doubt))
         assert now(store.claim(self.OTHER)).state is ClaimState.FRESH
 
     def test_who_goes_on_with_a_write_inherits_what_it_touches(self, store):

@@ -13,6 +13,7 @@ Rule 3: what was once in doubt stays so until the write is found or its tool ret
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator, Sequence
 from typing import Any
 
@@ -380,7 +381,8 @@ def _ask_again(
             most_s = max(most_s, LONGEST_LEASE_S)
         if settings.now() + wait_s >= min(began + most_s, settings.deadline.at):
             return claimed
-        until = settings.now() + claimed.left_s if claimed.left_s else 0.0
+        is_busy = claimed.state is ClaimState.BUSY
+        until = settings.now() + claimed.left_s if is_busy and claimed.left_s else 0.0
         yield Wait(wait_s, until)
         wait_s = min(wait_s * 2, _LONGEST_LOOK_S)
         answer: Claimed | None = yield question
@@ -429,6 +431,7 @@ def _perform(
             state=state,
             value=value,
             locks=claim.locks,
+            has_ended=not outcome.runs_on,
         )
     except (StoreUnavailable, CallCancelled):
         # The model still reads what happened. The claim stays open, so whoever claims next learns of the doubt.
@@ -491,12 +494,19 @@ def _attempt_write(
             if cancellation is None:
                 continue
             failure = cancellation
-        if not doubtful:
-            return CallOutcome(call, failure=failure, attempts=attempt), "failed"
-        failure = retries.in_doubt(tool.name)
-        if diagnosis.worded and not was_doubtful:
-            failure = diagnosis.failure
-        return CallOutcome(call, failure=failure, attempts=attempt), "in_doubt"
+        state: SettledState = "failed"
+        if doubtful:
+            state = "in_doubt"
+            failure = retries.in_doubt(tool.name)
+            if diagnosis.worded and not was_doubtful:
+                failure = diagnosis.failure
+        ended = CallOutcome(call, failure=failure, attempts=attempt)
+        ended.runs_on = _runs_on(outcome)
+        return ended, state
+
+
+def _runs_on(outcome: Outcome | None) -> bool:
+    return isinstance(outcome, Unfinished) and outcome.end is End.RUNNING_ON
 
 
 def _diagnose(
@@ -597,8 +607,7 @@ def _verify(
         happened: Verification = yield Verify(call)
     except (StoreUnavailable, CallCancelled):
         return Unknown()
-    runs_on = isinstance(outcome, Unfinished) and outcome.end is End.RUNNING_ON
-    if runs_on and isinstance(happened, NotFound):
+    if _runs_on(outcome) and isinstance(happened, NotFound):
         return Unknown()
     return happened
 
@@ -620,12 +629,7 @@ def _outcome_in_ledger(held: HeldClaim) -> CallOutcome:
             "Wait a moment, then check whether it happened.",
             retryable=True,
         ),
-        ClaimState.LOCKED: Failure(
-            Code.IN_PROGRESS,
-            f"`{name}` was not started: something that it touches is being changed by another call.",
-            "Wait a moment, then call it again.",
-            retryable=True,
-        ),
+        ClaimState.LOCKED: _locked(name, claimed.left_s),
         ClaimState.CONFLICT: Failure(
             Code.IDEMPOTENCY_KEY_REUSED,
             f"`{name}` was already carried out under this key with other arguments.",
@@ -633,3 +637,25 @@ def _outcome_in_ledger(held: HeldClaim) -> CallOutcome:
         ),
     }
     return CallOutcome(call, failure=failures[claimed.state])
+
+
+def _locked(name: str, doubt_s: float) -> Failure:
+    """Return the failure of a write that another one keeps from starting.
+
+    Args:
+        doubt_s: How long that one holds what it touches, if it is in doubt and its tool has not ended; else 0.
+    """
+    if not doubt_s:
+        return Failure(
+            Code.IN_PROGRESS,
+            f"`{name}` was not started: something that it touches is being changed by another call.",
+            "Wait a moment, then call it again.",
+            retryable=True,
+        )
+    return Failure(
+        Code.IN_PROGRESS,
+        f"`{name}` was not started: another call that touches the same thing is in doubt, and may still change it "
+        f"for {math.ceil(doubt_s)} s.",
+        f"Call it again in {math.ceil(doubt_s)} s, or find out first how the other call ended.",
+        retryable=True,
+    )

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
+from inspect import iscoroutine
 from os import environ
 from typing import Any, cast
 
@@ -431,7 +432,13 @@ def tell_all(observers: Sequence[Observer], run_id: str, event: Event) -> None:
     force_setattr(event, "run_id", run_id)
     for observer in observers:
         try:
-            observer(event)
+            answer: object = observer(event)
+            if answer is not None and iscoroutine(answer):
+                answer.close()
+                logs.log.warning(
+                    "an observer gave a coroutine for %s, and nobody awaits it",
+                    type(event).__name__,
+                )
         except BaseException as error:  # one that only looks on must not cost a result
             logs.log_exception(
                 f"an observer raised on {type(event).__name__}; the run goes on",

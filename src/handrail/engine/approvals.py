@@ -115,17 +115,10 @@ class Approvals:
 
     async def _notify(self, question: ApprovalRequest) -> None:
         """Notify people of a question that was stored here, once."""
-        unnoticed = self._services.unnoticed
-        if not unnoticed.discard(question.id):
-            return
-        # as the store has it, so that whoever is notified finds it there
-        run_id = qualify_name(self._scope.removesuffix("/"), question.run_id)
-        try:
+        if self._services.unnoticed.discard(question.id):
+            # as the store has it, so that whoever is notified finds it there
+            run_id = qualify_name(self._scope.removesuffix("/"), question.run_id)
             await self._services.notify(replace(question, run_id=run_id))
-        except asyncio.CancelledError:
-            # The caller hung up, perhaps before anybody was notified: better twice than never.
-            unnoticed.add(question.id)
-            raise
 
     async def _recall(
         self, store: ApprovalStore, active: ActiveRun, asked: AskHuman

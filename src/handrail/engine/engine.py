@@ -128,6 +128,7 @@ from handrail.sandboxes import levels
 from handrail.schemas import hints
 from handrail.surroundings.chance import token_hex
 from handrail.surroundings.clock import monotonic
+from handrail.tools.declaration import is_async
 from handrail.tools.shared_limits import SharedLimits
 from handrail.tools.tool import BaseTool
 from handrail.tools.toolset import Tools, Toolset
@@ -269,11 +270,13 @@ class Engine:
                 f"result_bytes is {result_bytes}; at least {results.LEAST_RESULT_BYTES} are needed"
             )
         _check("policy", policy, isinstance(policy, Policy), "a `Policy`")
+        if is_async(type(policy).judge if policy is not None else None):
+            raise ConfigError(
+                f"`judge` of {type(policy).__name__} is async, and nobody would await it; make it a plain function"
+            )
         _check("budget", budget, isinstance(budget, Budget), "a `Budget`")
         _check("approver", approver, callable(approver), "a function that is asked")
-        # a generator would be used up
-        listed = isinstance(observers, Collection) and all(map(callable, observers))
-        _check("observers", observers, listed, "a list of functions")
+        _check_observers(observers)
         self.tools = tools if isinstance(tools, Toolset) else Toolset(tools)
         for tool in with_steps(self.tools):
             tool.check_names()
@@ -469,6 +472,8 @@ class Engine:
         principal = self.principal if principal is None else principal
         secrets = self.known_secrets(inject) if inject else self._known_secrets
         flow_state = self._make_flow(flow)
+        if observers:
+            _check_observers(observers)
         listening, trace = self._gather_observers(
             (*self.observers, *observers),
             run_id,
@@ -1458,6 +1463,18 @@ def refuse_assignment(runtime: object, name: str) -> None:
 def _check(setting: str, given: object, is_one: bool, what: str) -> None:
     if given is not None and not is_one:
         raise ConfigError(f"{setting} is {given!r}; it takes {what}")
+
+
+def _check_observers(observers: Sequence[Observer]) -> None:
+    # a generator would be used up
+    listed = isinstance(observers, Collection) and all(map(callable, observers))
+    _check("observers", observers, listed, "a list of functions")
+    for observer in observers:
+        if is_async(observer):
+            raise ConfigError(
+                f"the observer {observer!r} is async, and nobody would await it; take a plain function, "
+                "which may put the event into a queue of yours"
+            )
 
 
 def _resolve_notifier(notify: str | Notifier | None) -> Notifier | None:

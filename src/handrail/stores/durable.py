@@ -110,7 +110,13 @@ class DurableStore:
         value = None if settle.value is None else encode_journal(settle.value)
         return self._writer.submit(
             Settle(
-                scope, key, settle.fence, settle.state, value=value, locks=settle.locks
+                scope,
+                key,
+                settle.fence,
+                settle.state,
+                value=value,
+                locks=settle.locks,
+                has_ended=settle.has_ended,
             ),
             within_s=GATHER_S if settle.may_wait else 0.0,
             # what has happened is recorded, whoever stops waiting for that

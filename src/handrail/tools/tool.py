@@ -1203,6 +1203,11 @@ class Then(Struct, frozen=True):
             raise ToolDefinitionError(
                 f"`Then` calls a tool, made with @tool or a class, and {self.tool!r} is none."
             )
+        if declaration.is_async(self.arguments):
+            raise ToolDefinitionError(
+                f"The function of a `Then` makes the arguments of `{self.tool.name}` and must be a plain one; "
+                "it does not wait."
+            )
         _ = self.names  # parsing the templates checks them
 
     @property
