@@ -161,7 +161,6 @@ class Submission(Struct, frozen=True):
         dispatcher: The kind of dispatcher that its segments go to; `chosen` is the one that the store has.
         queue: Workers take segments from the queues that they name.
         priority: Larger first, among the waiting segments of one scope.
-        principal: On whose behalf it acts; None for whom the worker acts for.
         tools: The tools that a worker must have, by name.
         segment: The number of the segment that is enqueued, under way, or was the last one.
         deaths: How many workers in a row died in the segment.
@@ -174,7 +173,6 @@ class Submission(Struct, frozen=True):
     dispatcher: str = "chosen"
     queue: str = "default"
     priority: int = 0
-    principal: str | None = None
     tools: Sequence[str] = ()
     segment: int = 1
     deaths: int = 0

@@ -106,7 +106,7 @@ CREATE INDEX kept_created ON kept(created);
 
 -- schema_8: Runs that workers carry out, until they are over.
 CREATE TABLE submitted(
-  run_id TEXT PRIMARY KEY, dispatcher TEXT NOT NULL, queue TEXT NOT NULL, priority INTEGER NOT NULL, principal TEXT, tools TEXT NOT NULL,
+  run_id TEXT PRIMARY KEY, dispatcher TEXT NOT NULL, queue TEXT NOT NULL, priority INTEGER NOT NULL, tools TEXT NOT NULL,
   segment INTEGER NOT NULL, deaths INTEGER NOT NULL, woken INTEGER NOT NULL, wake_at REAL, note TEXT NOT NULL,
   swept REAL NOT NULL) WITHOUT ROWID;
 CREATE INDEX submitted_swept ON submitted(swept);
