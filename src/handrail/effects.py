@@ -100,7 +100,8 @@ class AskHuman(Struct, frozen=True):
         parameters: The JSON Schema of the arguments; an edit must fit it.
         required_approvals: How many different people must agree; see `records.not_counted`.
         agreed: Who has agreed so far, where several must.
-        principal: On whose behalf the call is made; where several must agree, this person does not count.
+        principal: On whose behalf the call is made; this person's own approval does not count.
+        own_approval: It counts where one person is enough; see `Policy.own_approval`.
         writes: Whether the call is a write, whose claim uses the approval.
         refused: The id of the stored approval that a claim has just refused; another one is needed.
         awaits_result: The answer is the result of the call, as `{"value": ...}` in place of arguments; no call uses it
@@ -123,6 +124,7 @@ class AskHuman(Struct, frozen=True):
     required_approvals: int = 1
     agreed: Sequence[str] = ()
     principal: str = ""
+    own_approval: bool = False
     writes: bool = False
     refused: str = ""
     awaits_result: bool = False

@@ -196,3 +196,117 @@ def test_the_next_question_acts_for_who_asks_it_and_for_the_last_one_if_nobody_s
     result_now(store.request_cancel("r"))
     shop.do("run", "on", model=ScriptedModel(script), after="r", principal="bob")
     assert shop.question().principal == "bob"
+
+
+# -- whose approval counts ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("by", ["alice", "ALICE", "ａlice"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_nobody_approves_their_own_call_though_one_person_is_enough(store, kind, by):
+    shop = Shop(store, kind, people=1)
+    shop.do("run", "go", run_id="r", principal="alice")
+    with pytest.raises(ConfigError, match=r"somebody else must agree; `own_approval`"):
+        shop.agree(by)
+    assert shop.question().state == "open"
+    assert shop.agree("bob") == "approved"
+    shop.do("resume", "r")
+    assert shop.paid == [1]
+
+
+def test_whom_a_call_is_for_may_deny_it(store):
+    shop = Shop(store, people=1)
+    shop.do("run", "go", run_id="r", principal="alice")
+    queue = hr.SyncRuntime(shop.tools, store=store).approvals
+    assert queue.deny(shop.question().id, by="alice").state == "denied"
+
+
+OWN = {"policy": hr.Policy(own_approval=True)}
+
+
+@pytest.mark.parametrize("asked_before", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_policy_may_let_people_approve_their_own_calls_where_one_is_enough(
+    store, kind, asked_before
+):
+    shop = Shop(store, kind, people=1)
+    if asked_before:
+        shop.do("run", "go", run_id="r", principal="alice")
+        shop.do("resume", "r", made=OWN)
+    else:
+        shop.do("run", "go", run_id="r", principal="alice", made=OWN)
+    assert shop.agree("alice") == "approved"
+    shop.do("resume", "r")
+    assert shop.paid == [1]
+
+
+def test_no_policy_lets_the_person_a_call_is_for_be_one_of_two(store):
+    shop = Shop(store, people=2)
+    shop.do("run", "go", run_id="r", principal="alice", made=OWN)
+    with pytest.raises(ConfigError, match="others must agree"):
+        shop.agree("alice")
+
+
+@pytest.mark.parametrize("run", ["desk", None])
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_approver_s_yes_in_the_name_of_whom_the_call_is_for_decides_nothing(
+    store, kind, run, caplog
+):
+    shop = Shop(store, kind, people=1)
+
+    def pay(by):
+        how = {"run": run, "principal": "alice", "model": None}
+        how.pop("model")
+        approver = lambda _: hr.Approval(True, by=by)  # noqa: E731
+        made = {"store": store, "approver": approver}
+        with hr.SyncRuntime(shop.tools, **made) as runtime:
+            return runtime.call("pay", {"n": 1}, **how)
+
+    assert not pay("alice").ok
+    assert "alice is whom the run acts for" in caplog.text
+    assert (pay("bob").ok, shop.paid) == (True, [1])
+
+
+def test_a_decision_that_comes_with_the_call_does_not_count_from_whom_it_is_for(store):
+    shop = Shop(store, people=1)
+    asked = [hr.ToolCall("c1", "pay", '{"n": 1}')]
+    with hr.SyncRuntime(shop.tools, store=store, principal="alice") as runtime:
+        runtime.calls(asked, run="desk")
+        for by, paid in (("alice", []), ("bob", [1])):
+            runtime.calls(asked, run="desk", words={"c1": hr.Approval(True, by=by)})
+            assert shop.paid == paid
+
+
+def test_a_standing_approval_does_not_cover_the_calls_of_who_gave_it(store):
+    shop = Shop(store, people=1)
+    with hr.SyncRuntime(shop.tools, store=store) as runtime:
+        runtime.call("pay", {"n": 1}, run="of-bob", principal="bob")
+        (question,) = runtime.approvals.list()
+        runtime.approvals.approve(question.id, by="alice", scope="rule")
+        runtime.call("pay", {"n": 2}, run="of-cleo", principal="cleo")
+        runtime.call("pay", {"n": 3}, run="of-alice", principal="alice")
+    assert shop.paid == [2]
+    assert shop.question().principal == "alice"
+
+
+def test_a_question_of_one_person_does_not_decide_the_same_call_of_another(store):
+    shop = Shop(store, people=1)
+    with hr.SyncRuntime(shop.tools, store=store) as runtime:
+        runtime.call("pay", {"n": 1}, run="desk", principal="alice")
+        (question,) = runtime.approvals.list()
+        runtime.approvals.approve(question.id, by="bob")
+        assert not runtime.call("pay", {"n": 1}, run="desk", principal="bob").ok
+        assert runtime.call("pay", {"n": 1}, run="desk", principal="alice").ok
+
+
+def test_the_answer_of_the_person_a_call_is_for_is_the_result_of_a_deferred_call(store):
+    @hr.tool(effect="read", deferred=True)
+    def ask_user(question: str) -> str:
+        """Ask the user."""
+
+    script = ScriptedModel([call("ask_user", question="Which?"), "done"])
+    with hr.SyncRuntime([ask_user], store=store, principal="alice") as runtime:
+        runtime.run("go", model=script, run_id="r")
+        (question,) = runtime.approvals.list()
+        runtime.deliver(question.id, "this one", by="alice")
+        assert runtime.resume("r", model=script).ok

@@ -74,7 +74,7 @@ class Whose(TypedDict, total=False):
     """Whose call or run it is, and whose rules hold for it, in place of the runtime's."""
 
     principal: str | None
-    """On whose behalf: the audit log has it, and where several must agree, this one does not count.
+    """On whose behalf: the audit log has it, and this person's own approval does not count.
 
     A stored run keeps the principal that it was started with: of `resume` and `fork`, this is who calls them.
     """

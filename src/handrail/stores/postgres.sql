@@ -90,6 +90,7 @@ CREATE INDEX grants_tool ON grants(tool);
 ALTER TABLE approvals ADD COLUMN people bigint NOT NULL DEFAULT 1;
 ALTER TABLE approvals ADD COLUMN agreed text COLLATE "C" NOT NULL DEFAULT '[]';
 ALTER TABLE approvals ADD COLUMN principal text COLLATE "C" NOT NULL DEFAULT '""';
+ALTER TABLE approvals ADD COLUMN own_approval bigint NOT NULL DEFAULT 0;
 
 -- schema_4: Which process holds a resource, and until when by the monotonic clock of its machine.
 ALTER TABLE locks ADD COLUMN owner text COLLATE "C" NOT NULL DEFAULT '';
