@@ -107,11 +107,10 @@ class Approvals:
             principal=active.principal,
             own_approval=self._policy.own_approval,
         )
-        if not isinstance(store, ApprovalStore) or not active.settings.keeps:
-            # Nobody could come back for the answer of a call that belongs to no run.
+        if not isinstance(store, ApprovalStore) or not _home(active, asked):
             if asked.is_recall or asked.is_preview:
                 return None
-            return await self._decide_without_store(active, asked)
+            return await self._decide_without_store(active, asked) or _UNASKED
         try:
             if asked.is_recall:
                 return await self._recall(store, active, asked)
@@ -143,7 +142,9 @@ class Approvals:
     ) -> Approval | None:
         """Return the approval that this very call has used, or the result that was delivered for it."""
         wanted = "approved" if asked.awaits_result else "used"
-        found = await wait_for(store.list_approvals(state=wanted, run_id=active.id))
+        found = await wait_for(
+            store.list_approvals(state=wanted, run_id=_home(active, asked))
+        )
         in_place = active.recording is not None
         for each in reversed(found):
             is_same = each.digest == asked.digest and each.reason == asked.reason
@@ -173,7 +174,7 @@ class Approvals:
         self, active: ActiveRun, asked: AskHuman
     ) -> Approval | None:
         """Ask whoever is here, one after the other where several must agree."""
-        question = _question(active, asked, asked.place)
+        question = _question(active.id, asked, asked.place)
         while True:
             answer = await self._services.ask_human(
                 active.approver, replace(asked, agreed=question.agreed)
@@ -244,7 +245,9 @@ class Approvals:
         The requests of a cancelled run are closed; if the run is resumed, its call gets a new one.
         """
         in_place = active.recording is not None
-        stored = await wait_for(store.list_approvals(state="", run_id=active.id))
+        stored = await wait_for(
+            store.list_approvals(state="", run_id=_home(active, asked))
+        )
         earlier = [each for each in stored if _is_about(each, asked, in_place=in_place)]
         for each in earlier:
             if each.state in ("open", "approved") and each.id != asked.refused:
@@ -268,7 +271,7 @@ class Approvals:
         self, store: ApprovalStore, active: ActiveRun, asked: AskHuman, place: str
     ) -> ApprovalRequest:
         """Store a new request, named by its run, this place and its digest."""
-        question = _question(active, asked, place)
+        question = _question(_home(active, asked), asked, place)
         if active.words is not None:
             mark = active.words.mark_on(asked.call.id)
             question = replace(question, place=f"{question.place}{mark}")
@@ -423,9 +426,30 @@ def _fits(word: Approval, question: ApprovalRequest) -> bool:
     return False
 
 
-def _question(active: ActiveRun, asked: AskHuman, place: str) -> ApprovalRequest:
+_UNASKED = Approval(
+    False, reason="the call is of no run, and its tool declares no key", unasked=True
+)
+KEY_HOME = "key:"
+"""What the name begins with to which the questions of a key belong."""
+_LONGEST_KEY_SHOWN = 200
+
+
+def _home(active: ActiveRun, asked: AskHuman) -> str:
+    """Return the run that a question belongs to; of a call of no run, its key's name; empty where neither is there.
+
+    Whoever makes a call of no run again, in any process, finds its question by the key.
+    """
+    if active.settings.keeps:
+        return active.id
+    if not asked.key:
+        return ""
+    is_short = len(asked.key) <= _LONGEST_KEY_SHOWN
+    return f"{KEY_HOME}{asked.key if is_short else digest(asked.key)}"
+
+
+def _question(run_id: str, asked: AskHuman, place: str) -> ApprovalRequest:
     named: dict[str, Json] = {
-        "run": active.id,
+        "run": run_id,
         "place": place,
         "digest": asked.digest,
     }
@@ -434,7 +458,7 @@ def _question(active: ActiveRun, asked: AskHuman, place: str) -> ApprovalRequest
     name = digest(named)[:16]
     return ApprovalRequest(
         id=f"a_{name}",
-        run_id=active.id,
+        run_id=run_id,
         call_id=asked.call.id,
         tool=asked.call.name,
         digest=asked.digest,
@@ -591,7 +615,7 @@ async def _find_standing_approval(
     """Return a standing approval that answers this question."""
     for grant in await wait_for(store.list_standing_approvals(tool=asked.call.name)):
         is_about = (grant.pin, grant.reason) == (asked.pin, asked.reason)
-        is_here = grant.run_id in ("", active.id)
+        is_here = grant.run_id in ("", _home(active, asked))
         # nobody approves their own calls beforehand either
         if is_about and is_here and not not_counted(grant.by, asked):
             return grant
