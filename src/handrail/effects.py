@@ -27,13 +27,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
-from secrets import token_hex
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 from msgspec import Struct, field
 
 from handrail.calls import Label, ToolCall
 from handrail.errors import Json
+from handrail.surroundings.chance import token_hex
 
 EffectClass: TypeAlias = Literal["read", "write", "destructive"]
 Permission: TypeAlias = Literal["read", "write", "admin"]
@@ -256,11 +256,18 @@ class Claimed(Struct, frozen=True, gc=False):
 
 
 class Invoke(Struct, Generic[CallT], frozen=True, gc=False):
-    """Start the tool of a call once. `attempt` counts from 1; `timeout_s` is the time for this attempt."""
+    """Start the tool of a call once.
+
+    Attributes:
+        attempt: Counts from 1.
+        timeout_s: The time for this attempt.
+        doubtful: An earlier attempt of this write may have taken effect.
+    """
 
     call: CallT
     attempt: int
     timeout_s: float
+    doubtful: bool = False
 
 
 class Returned(Struct):

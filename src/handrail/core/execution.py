@@ -103,19 +103,31 @@ def execute(call: Admitted, settings: RunSettings, times: Times = NOW) -> Execut
             # After the approval, so that nothing is held while somebody sleeps.
             failure = yield from reserve(call)
             if failure is not None:
-                return _refuse(call, failure)
+                return _refuse(call, _leave(call, failure, settings))
         if call.traits.deferred:
             outcome = yield from _defer(call, settings, claimed, times)
         else:
             outcome = yield from _run(call, settings, claimed, times)
     except CallCancelled:
-        outcome = CallOutcome(call, failure=make_cancellation(call))
+        failure = _leave(call, make_cancellation(call), settings)
+        outcome = CallOutcome(call, failure=failure)
     except StoreUnavailable:
-        outcome = CallOutcome(call, failure=make_store_failure(call))
+        failure = _leave(call, make_store_failure(call), settings)
+        outcome = CallOutcome(call, failure=failure)
     result = _shape_at_once(outcome, settings)
     if result is None:
         result = yield from shape_at_length(outcome, settings)
     return ExecutedCall(outcome.call, result)
+
+
+def _leave(call: Admitted, failure: Failure, settings: RunSettings) -> Failure:
+    """Return the failure of a call that was not started here, and of which the ledger has said nothing.
+
+    An earlier process of the run may have started it, so a write is in doubt then.
+    """
+    if call.traits.writes and settings.epoch > 1:
+        return retries.in_doubt(call.tool.name)
+    return failure
 
 
 def _run(
@@ -138,7 +150,10 @@ def _defer(
         outcome = yield from _run(call, settings, claimed, times)
         if outcome.failure is not None:
             return outcome
-        answer = yield question
+        try:
+            answer = yield question
+        except (StoreUnavailable, CallCancelled):
+            pass  # it was carried out, and its question is stored
     return _read_delivery(call, answer)
 
 

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from math import isnan
-from time import monotonic
 from typing import Any, TypedDict, cast
 from weakref import WeakSet
 
@@ -35,6 +34,7 @@ from handrail.parsing.names import nearest
 from handrail.ports import SubmittedRunStore
 from handrail.records import StoredRun, Submission
 from handrail.runs import Run
+from handrail.surroundings.clock import monotonic
 
 _FIRST_LOOK_S = 0.05
 _LONGEST_LOOK_S = 1.0

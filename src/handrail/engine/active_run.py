@@ -6,9 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
-from os import environ, urandom
-from secrets import token_hex
-from time import time
+from os import environ
 from typing import Any, cast
 
 from msgspec import Struct, field
@@ -41,6 +39,8 @@ from handrail.messages import (
 from handrail.ports import Approver, Observer, RunTrace, Selector, Tracer
 from handrail.process_identity import owner
 from handrail.records import ApprovalRequest, ModelWait, RunRecord, StoredRun
+from handrail.surroundings.chance import token_hex
+from handrail.surroundings.clock import unix_time
 from handrail.tools.toolset import Toolset
 from handrail.workers.threads import wrap_error
 
@@ -486,4 +486,4 @@ def ending_by(error: ModelError, active: ActiveRun) -> Ending:
 
 def new_run_id() -> str:
     """Return the name of a run that nobody named: by time and 64 random bits, since a store may keep millions."""
-    return f"r_{int(time() * 1000):011x}{urandom(8).hex()}"
+    return f"r_{int(unix_time() * 1000):011x}{token_hex(8)}"

@@ -15,10 +15,7 @@ from contextlib import suppress
 from contextvars import ContextVar
 from copy import copy
 from functools import partial
-from secrets import token_hex
 from threading import Event as Flag
-from threading import Lock
-from time import monotonic
 from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
 from msgspec import Struct
@@ -56,7 +53,6 @@ from handrail.core.trust import (
     UNKNOWN,
     Trust,
     label_recorded,
-    list_trusted_texts,
 )
 from handrail.credentials.secret import Secret
 from handrail.dialects.boundaries import Boundaries
@@ -107,10 +103,11 @@ from handrail.journal.codec import (
     toolset_digest,
 )
 from handrail.journal.cursor import JournalCursor
-from handrail.messages import Message, Options, ToolMessage, Turn
+from handrail.messages import Message, Options, Turn
 from handrail.ports import (
     Approver,
     AuditStore,
+    ConnectedStore,
     GatheringStore,
     LeaseStore,
     LimitStore,
@@ -129,10 +126,12 @@ from handrail.records import AuditRecord, ModelWait, RunRecord, StoredRun
 from handrail.runs import Run
 from handrail.sandboxes import levels
 from handrail.schemas import hints
+from handrail.surroundings.chance import token_hex
+from handrail.surroundings.clock import monotonic
 from handrail.tools.shared_limits import SharedLimits
 from handrail.tools.tool import BaseTool
 from handrail.tools.toolset import Tools, Toolset
-from handrail.workers import reimport
+from handrail.workers import fork_safety, reimport
 
 MOST_TENANTS_REMEMBERED = 1_000
 """For how many scopes a process keeps an engine at hand; one for another is made when it is needed."""
@@ -227,12 +226,18 @@ class Deployment:
         self.tenants: OrderedDict[str, Engine] = OrderedDict()
         """Those of other scopes, the last used at the end."""
         self.remembered: OrderedDict[str, Progress] = OrderedDict()
-        self.live: dict[str, ActiveRun] = {}
-        """These two are by the names of runs as a store keeps them."""
-        self.guard = Lock()
+        """By the names of runs as a store keeps them, as the next."""
+        self.guard = fork_safety.new_lock()
         self.is_closed = False
         self.has_forgotten = False
         """Whether a run was forgotten, so that one of an unknown name may be an old one."""
+        self.process = os.getpid()
+        """The process in which the store was opened."""
+        fork_safety.reset_after_fork(self._forget_live)
+
+    def _forget_live(self) -> None:
+        """Drive no run: in a fork, its parent goes on with them."""
+        self.live: dict[str, ActiveRun] = {}
 
 
 class Engine:
@@ -296,7 +301,10 @@ class Engine:
             repair=repair,
         )
         """What is the same for all runs; each one replaces what is its own."""
-        limits = SharedLimits(opened, now) if isinstance(opened, LimitStore) else None
+        limits = None
+        if isinstance(opened, LimitStore):
+            limits = SharedLimits(opened, now)
+            fork_safety.reset_after_fork(limits.reset)
         self.services = SharedResources(_resolve_notifier(notify), limits)
         self._models: dict[str, Model] = {}
         self._away = AwayModels(now)
@@ -592,6 +600,12 @@ class Engine:
             raise SetupError(
                 "this runtime is closed, and so are its tools; enter it by `with`, or make a new one"
             )
+        if self._deployment.process != os.getpid():
+            if isinstance(self._store_of_all, ConnectedStore):
+                # a store that is away fails the calls that need it
+                with suppress(StoreUnavailable):
+                    self._store_of_all.reopen()
+            self._deployment.process = os.getpid()
 
     def known_secrets(self, inject: Mapping[str, Any]) -> KnownSecrets:
         """Return the runtime's secrets and the injected values, except those declared with `secret=False`."""
@@ -904,7 +918,9 @@ class Engine:
             RunUnderWay: A run of that id is under way already.
         """
         sound = sanitize(messages, reads=self.reads)
-        self._note_origins(active.progress.trust, messages[active.earlier :])
+        active.progress.trust.note_handed_over(
+            messages[active.earlier :], self.label_result
+        )
         active.open_conversation(
             sound.messages,
             None if output is None else track_output(output, find_way(model)),
@@ -916,13 +932,6 @@ class Engine:
         self.register_run(active, model.name)
         if sound.notes:
             active.tell(HistoryMended(sound.notes))
-
-    def _note_origins(self, trust: Trust, messages: Sequence[Message]) -> None:
-        """Take into account what a run begins with: what people say in it, and results that were handed over."""
-        trust.trust_words(list_trusted_texts(messages, trust))
-        for message in messages:
-            if isinstance(message, ToolMessage):
-                trust.note(self.label_result(message.result))
 
     def label_result(self, result: ToolResult) -> ToolResult:
         """Return a result that was recorded or handed over, with its whole label."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import takewhile
-from time import time
 from typing import Any
 
 from msgspec.structs import replace
@@ -45,6 +44,7 @@ from handrail.ports import Approver, LedgerStore, Model, Observer, Selector
 from handrail.process_identity import has_left, owner
 from handrail.records import JournalEntry, RunRecord, StoredRun
 from handrail.runs import Run
+from handrail.surroundings.clock import unix_time
 
 
 def require_run(stored: StoredRun | None, run_id: str) -> StoredRun:
@@ -77,7 +77,7 @@ def is_under_way(record: RunRecord) -> bool:
     """
     if record.status != "running" or record.owner in ("", owner()):
         return False
-    return not has_left(record.owner, time() - record.updated)
+    return not has_left(record.owner, unix_time() - record.updated)
 
 
 def check_left(record: RunRecord) -> None:
@@ -209,15 +209,10 @@ def _read_trust(engine: Engine, rounds: Sequence[Round]) -> Trust:
     for each in rounds:
         if each.asked.trust is not None:
             trust.inherit(each.asked.trust)
-        trust.trust_words(list_trusted_texts(each.asked.messages, trust))
-        handed_over = [
-            m.result for m in each.asked.messages if isinstance(m, ToolMessage)
-        ]
-        recorded = [
-            result_from_json(step.body) for step in each.steps if step.kind == "call"
-        ]
-        for result in (*handed_over, *recorded):
-            trust.note(engine.label_result(result))
+        trust.note_handed_over(each.asked.messages, engine.label_result)
+        for step in each.steps:
+            if step.kind == "call":
+                trust.note(engine.label_result(result_from_json(step.body)))
     return trust
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
-from secrets import token_hex
 from typing import Any, TypeVar
 
 from msgspec import Struct
@@ -25,6 +24,7 @@ from handrail.stores.sql_values import (
     encode_name,
     statements,
 )
+from handrail.surroundings.chance import token_hex
 
 T = TypeVar("T")
 
@@ -174,6 +174,10 @@ class DurableStore:
             StoreUnavailable: It cannot be opened now.
         """
         return self._open_another()
+
+    def reopen(self) -> None:
+        """See `ports.ConnectedStore.reopen`. The first request of a fork does it too."""
+        self._writer.reopen()
 
     def close(self) -> None:
         """Carry out the requests until now and close the database. Later requests are refused."""

@@ -24,7 +24,6 @@ from concurrent.futures import Future
 from enum import Enum
 from functools import partial
 from secrets import token_hex
-from time import monotonic
 from typing import Any, TypeAlias, TypeVar
 
 from msgspec import Struct
@@ -41,6 +40,7 @@ from handrail.network.descriptors import wait_readable
 from handrail.ports import Model, Store
 from handrail.records import JournalEntry
 from handrail.runs import Run
+from handrail.surroundings.clock import monotonic
 from handrail.sync import SyncRuntime
 from handrail.testing import ScriptedModel, call
 from handrail.tools.tool import BaseTool

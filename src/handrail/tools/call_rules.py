@@ -22,6 +22,7 @@ from handrail.errors import Code, Failure, Json, ToolError
 from handrail.tools import conditions, keys
 from handrail.tools.declaration import SettingError
 from handrail.tools.injection import hide_secret, plain_value
+from handrail.tools.normal_form import as_text
 
 Arguments: TypeAlias = Mapping[str, Json]
 
@@ -212,7 +213,11 @@ class CallRules:
                 f"the key function of {self._name} returned {key!r}, which names nothing"
             )
             raise SettingError("key", function) from error
-        return hide_secret(str(key)) if self._hides_key else str(key)
+        try:
+            text = as_text(key)
+        except ValueError as error:
+            raise SettingError("key", function) from error
+        return hide_secret(text) if self._hides_key else text
 
 
 def _call_setting(

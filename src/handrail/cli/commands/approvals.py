@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from typing import get_args
 
@@ -36,6 +35,7 @@ from handrail.errors import ConfigError, Json
 from handrail.futures import result_now
 from handrail.ports import ApprovalStore, RunStore, SubmittedRunStore
 from handrail.records import ApprovalRequest, ApprovalState, describe_time
+from handrail.surroundings.clock import unix_time
 
 _MCP_RUN = "mcp:"
 """How the runs of MCP clients begin: `handrail.mcp.callers` names them, which takes the extra `mcp`."""
@@ -514,7 +514,7 @@ def _call(question: ApprovalRequest) -> str:
 def _time(question: ApprovalRequest, before: str = "") -> str:
     """Say how long there is time for a word, or for its use."""
     if question.state in ("open", "approved"):
-        return f"{before}{span(question.expires - time.time())} left"
+        return f"{before}{span(question.expires - unix_time())} left"
     if before:
         return ""
     return f"asked {describe_time(question.asked)}"
