@@ -100,8 +100,10 @@ class AskHuman(Struct, frozen=True):
         parameters: The JSON Schema of the arguments; an edit must fit it.
         required_approvals: How many different people must agree; see `records.not_counted`.
         agreed: Who has agreed so far, where several must.
-        principal: On whose behalf the call is made; where several must agree, this person does not count.
+        principal: On whose behalf the call is made; this person's own approval does not count.
+        own_approval: It counts where one person is enough; see `Policy.own_approval`.
         writes: Whether the call is a write, whose claim uses the approval.
+        key: The key of a write whose tool declares one: where the call is of no run, its question belongs to the key.
         refused: The id of the stored approval that a claim has just refused; another one is needed.
         awaits_result: The answer is the result of the call, as `{"value": ...}` in place of arguments; no call uses it
             up.
@@ -123,7 +125,9 @@ class AskHuman(Struct, frozen=True):
     required_approvals: int = 1
     agreed: Sequence[str] = ()
     principal: str = ""
+    own_approval: bool = False
     writes: bool = False
+    key: str = ""
     refused: str = ""
     awaits_result: bool = False
     is_preview: bool = False
@@ -134,7 +138,8 @@ class AskHuman(Struct, frozen=True):
 class Approval(Struct, frozen=True):
     """A person's decision about one call. `arguments` holds an edited version, which is validated again before it runs.
 
-    `expired` is no decision: nobody answered while the question was open. `scope` says which calls it covers: this one,
+    `expired` is no decision: nobody answered while the question was open. Nor is `unasked`: nobody who could approve is
+    here, and the question cannot be kept for later, for this `reason`. `scope` says which calls it covers: this one,
     or all of the tool that are asked about for the same reason, in this run or in any. Without a store for standing
     approvals it counts once. `question` is the id of the stored question that it answers, if the write's claim has yet
     to use it.
@@ -147,6 +152,7 @@ class Approval(Struct, frozen=True):
     expired: bool = False
     scope: ApprovalScope = "once"
     question: str = ""
+    unasked: bool = False
 
 
 CallT = TypeVar("CallT")

@@ -146,6 +146,8 @@ class ActiveRun(Struct, eq=False):
     """Which calls it must make or must not, where there are rules for it."""
     principal: str = ""
     """On whose behalf it acts."""
+    resumed_by: str = ""
+    """Who resumed it, where that is known and somebody else."""
     approver: Approver | None = None
     """Who is asked in this process, if anybody."""
     wanted: OutputTracker | None = None
@@ -214,6 +216,10 @@ class ActiveRun(Struct, eq=False):
             self.settings = replace(self.settings, key_prefix=prefix)
         if self.window is not None:
             self._learn_scale(self.window, earlier.messages)
+
+    def note_resumed_by(self, person: str) -> None:
+        """Note who resumes it, unless it acts for them."""
+        self.resumed_by = "" if person == self.principal else person
 
     def take_trust(self, trust: Trust) -> None:
         """Go on as a run that has read what this says."""

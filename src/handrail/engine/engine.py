@@ -677,7 +677,7 @@ class Engine:
         if self._deployment.live.setdefault(name, active) is not active:
             raise RunUnderWay(f"the run {active.id!r} is under way already")
         if active.has_observers:
-            active.tell(RunStarted(active.id, model))
+            active.tell(RunStarted(active.id, model, active.resumed_by))
 
     def finish_run(self, active: ActiveRun, ending: Ending) -> Run[Any]:
         """Close a run, announce its end, and return its `Run`."""
@@ -1443,6 +1443,7 @@ def make_run_input(
         flow=rules_as_json(active.flow.rules) if active.flow is not None else (),
         boundary_secret=active.boundaries.secret if active.boundaries else "",
         trust=active.progress.trust.inherited,
+        principal=active.principal,
     )
 
 

@@ -259,6 +259,9 @@ def open_stored_run(
 ) -> tuple[ActiveRun, RunInput, Model]:
     """Return a stored run as an active one, its input and its model.
 
+    Args:
+        principal: Who resumes it. The run goes on acting for the person it was started for.
+
     Raises:
         ConfigError: It is a workflow, or its model was an object, which cannot be stored.
         JournalMismatch: Its input cannot be read by this version.
@@ -284,11 +287,12 @@ def open_stored_run(
         options=asked.options,
         selector=selector,
         flow=rules_from_json(asked.flow) if flow is None else flow,
-        principal=principal,
+        principal=asked.principal,
         approver=approver,
         policy=policy_of(engine, stored),
         is_audited=is_audited,
     )
+    active.note_resumed_by(engine.principal if principal is None else principal)
     active.keep_boundaries(asked.boundary_secret)
     resolved = engine.resolve_model(model if model is not None else asked.model)
     messages = asked.messages

@@ -90,6 +90,7 @@ CREATE INDEX grants_tool ON grants(tool);
 ALTER TABLE approvals ADD COLUMN people bigint NOT NULL DEFAULT 1;
 ALTER TABLE approvals ADD COLUMN agreed text COLLATE "C" NOT NULL DEFAULT '[]';
 ALTER TABLE approvals ADD COLUMN principal text COLLATE "C" NOT NULL DEFAULT '""';
+ALTER TABLE approvals ADD COLUMN own_approval bigint NOT NULL DEFAULT 0;
 
 -- schema_4: Which process holds a resource, and until when by the monotonic clock of its machine.
 ALTER TABLE locks ADD COLUMN owner text COLLATE "C" NOT NULL DEFAULT '';
@@ -240,7 +241,7 @@ SELECT set_config('synchronous_commit', 'off', true)
 
 -- schema_9: Runs that workers carry out, until they are over.
 CREATE TABLE submitted(
-  run_id text COLLATE "C" PRIMARY KEY, dispatcher text COLLATE "C" NOT NULL, queue text COLLATE "C" NOT NULL, priority bigint NOT NULL, principal text COLLATE "C",
+  run_id text COLLATE "C" PRIMARY KEY, dispatcher text COLLATE "C" NOT NULL, queue text COLLATE "C" NOT NULL, priority bigint NOT NULL,
   tools text COLLATE "C" NOT NULL, segment bigint NOT NULL, deaths bigint NOT NULL, woken bigint NOT NULL,
   wake_at double precision, note text COLLATE "C" NOT NULL, swept double precision NOT NULL) WITH (fillfactor = 80);
 CREATE INDEX submitted_swept ON submitted(swept);
