@@ -65,7 +65,7 @@ class Approvals:
     Args:
         services: Where an approver that is a plain function gets its thread.
         tools: Every tool that a call may name.
-        scope: What the scopes of its writes begin with.
+        scope: The tenant of its runs.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class Approvals:
         if not unnoticed.discard(question.id):
             return
         # as the store has it, so that whoever is notified finds it there
-        run_id = qualify_name(self._scope.removesuffix("/"), question.run_id)
+        run_id = qualify_name(self._scope, question.run_id)
         try:
             await self._services.notify(replace(question, run_id=run_id))
         except asyncio.CancelledError:
