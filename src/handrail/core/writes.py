@@ -160,9 +160,10 @@ def _question_to_repeat(held: HeldClaim, state: SettledState | None) -> AskHuman
     ):
         reason = f"the same {tool.name} was already done, with these arguments"
     elif state == "in_doubt" and tool.on_doubt == "ask":
+        tenant = f" --scope {claim.scope}" if claim.scope else ""
         reason = (
             f"{tool.name} was started and nobody knows whether it happened. Look first: approve to run it again, deny "
-            f"to leave it, or say what happened (handrail ledger resolve {claim.scope} {claim.key})"
+            f"to leave it, or say what happened (handrail ledger resolve {claim.key}{tenant})"
         )
     else:
         return None
@@ -231,7 +232,7 @@ def claim_for(call: Admitted, settings: RunSettings) -> Claim:
     """Return the claim of a write: its name in the ledger, and how it is guarded there."""
     traits = call.traits
     return Claim(
-        scope=name_scope(settings.scope, traits.name),
+        scope=settings.scope,
         key=call.key,
         fingerprint=keys.fingerprint(
             traits.name, traits.version, call.arguments, call.identity
@@ -245,6 +246,7 @@ def claim_for(call: Admitted, settings: RunSettings) -> Claim:
         key_ttl_s=traits.key_ttl_s,
         repeat_window_s=traits.repeat_window_s,
         approval=call.approval,
+        tool=traits.name,
     )
 
 
@@ -252,19 +254,6 @@ def _list_locks(resources: Sequence[Resource]) -> tuple[str, ...]:
     if not resources:
         return ()
     return tuple([each.key for each in resources if each.exclusive])
-
-
-def name_scope(tenant: str, tool: str) -> str:
-    """Return what the ledger keeps the writes of a tool under: `refund`, or `acme/refund` for a tenant.
-
-    A slash in the name of a tool makes it no tenant's: without a tenant, `acme/refund` is stored as `/acme/refund`.
-
-    Args:
-        tenant: With its slash; empty without one.
-    """
-    if "/" in tool and not tenant:
-        return f"/{tool}"
-    return f"{tenant}{tool}"
 
 
 def _lease_s(traits: CallTraits, settings: RunSettings) -> float:
@@ -617,6 +606,8 @@ def _outcome_in_ledger(held: HeldClaim) -> CallOutcome:
     call = held.call
     claimed = held.claimed
     name = call.tool.name
+    if claimed.state is ClaimState.CONFLICT:
+        return CallOutcome(call, failure=_refuse_key(name, claimed.tool))
     if claimed.state is ClaimState.DONE:
         note = "this was already done; the earlier result is repeated, nothing was done again"
         failure = retries.too_large_again(claimed.value)
@@ -630,11 +621,6 @@ def _outcome_in_ledger(held: HeldClaim) -> CallOutcome:
             retryable=True,
         ),
         ClaimState.LOCKED: _locked(name, claimed.left_s),
-        ClaimState.CONFLICT: Failure(
-            Code.IDEMPOTENCY_KEY_REUSED,
-            f"`{name}` was already carried out under this key with other arguments.",
-            "Look at what was done before; it is not done a second time with other arguments.",
-        ),
     }
     return CallOutcome(call, failure=failures[claimed.state])
 
@@ -658,4 +644,19 @@ def _locked(name: str, doubt_s: float) -> Failure:
         f"for {math.ceil(doubt_s)} s.",
         f"Call it again in {math.ceil(doubt_s)} s, or find out first how the other call ended.",
         retryable=True,
+    )
+
+
+def _refuse_key(name: str, owner: str) -> Failure:
+    """Return that the key of a write is that of another one, which `owner` made."""
+    if owner != name:
+        return Failure(
+            Code.IDEMPOTENCY_KEY_REUSED,
+            f"`{name}` was not started: its key is that of an earlier call of `{owner}`.",
+            "Look at what that call did; whatever has one key is done once.",
+        )
+    return Failure(
+        Code.IDEMPOTENCY_KEY_REUSED,
+        f"`{name}` was not started: its key was already used with other arguments.",
+        "Look at how the earlier call ended; what has one key is done once.",
     )

@@ -72,7 +72,7 @@ class Approvals:
     Args:
         services: Where an approver that is a plain function gets its thread.
         tools: Every tool that a call may name.
-        scope: What the scopes of its writes begin with.
+        scope: The tenant of its runs.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class Approvals:
         """Notify people of a question that was stored here, once."""
         if self._services.unnoticed.discard(question.id):
             # as the store has it, so that whoever is notified finds it there
-            run_id = qualify_name(self._scope.removesuffix("/"), question.run_id)
+            run_id = qualify_name(self._scope, question.run_id)
             await self._services.notify(replace(question, run_id=run_id))
 
     async def _recall(

@@ -321,7 +321,6 @@ class Engine:
     def _enter_scope(self, scope: str) -> None:
         """See the store as the tenant of this scope does."""
         self.scope = scope
-        self.scope_prefix = f"{scope}/" if scope else ""
         store = self._store_of_all
         if self._known_secrets.forms and isinstance(store, RunStore):
             store = cast(Store, sealed_store.SealedStore(store, self._known_secrets))
@@ -335,7 +334,7 @@ class Engine:
         self.unsaved = UnsavedRecords(self.store, self._keeps)
         self.settings = replace(
             self.settings,
-            scope=self.scope_prefix,
+            scope=self.scope,
             passes_on=bool(scope),
             renews=self.leases is not None,
             looks_up=self.looks_up is not None,
@@ -354,7 +353,7 @@ class Engine:
             policy,
             self.services,
             tools=self.callable_tools,
-            scope=self.scope_prefix,
+            scope=self.scope,
         )
 
     def serve(self, scope: str | None = None, policy: Policy | None = None) -> Engine:
@@ -466,7 +465,7 @@ class Engine:
         budget = self.budget if budget is None else _check_budget(budget)
         _check("options", options, isinstance(options, Options), "an `Options`")
         run_id = run or new_run_id()
-        check_run_name(run_id, self.scope_prefix)
+        check_run_name(run_id, self.scope)
         progress = self._open_progress(run if by_calls else None, said)
         started = self.now()
         principal = self.principal if principal is None else principal
@@ -877,7 +876,7 @@ class Engine:
 
     def begin_round(self, run_id: str) -> None:
         """Begin a new round of a named run of calls: what it has spent and repeated counts from nothing."""
-        check_run_name(run_id, self.scope_prefix)
+        check_run_name(run_id, self.scope)
         name = qualify_name(self.scope, run_id)
         with self._deployment.guard:
             progress = self._deployment.remembered.get(name)
@@ -1233,7 +1232,7 @@ class Engine:
         Raises:
             ConfigError: The store keeps no runs, or the name belongs to another scope.
         """
-        check_run_name(run_id, self.scope_prefix)
+        check_run_name(run_id, self.scope)
         return self.runs.load_run(run_id)
 
     def attach_journal(
@@ -1260,7 +1259,7 @@ class Engine:
 
     def cancel(self, run_id: str, *, by: str = "") -> bool:
         """See `Runtime.cancel`."""
-        check_run_name(run_id, self.scope_prefix)
+        check_run_name(run_id, self.scope)
         if by:
             check_person("by", by)
         active = self._deployment.live.get(qualify_name(self.scope, run_id))

@@ -1073,6 +1073,7 @@ def _write_record(row: Sequence[Any]) -> WriteRecord:
     (
         scope,
         key,
+        tool,
         run_id,
         state,
         replay,
@@ -1088,6 +1089,7 @@ def _write_record(row: Sequence[Any]) -> WriteRecord:
     return WriteRecord(
         scope=decode_name(scope),
         key=decode_name(key),
+        tool=decode_name(tool),
         run_id=decode_name(run_id),
         state=state,
         replay=replay,
