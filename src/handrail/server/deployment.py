@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from time import monotonic
 from typing import Any
 
 from msgspec import Struct
@@ -41,6 +40,7 @@ from handrail.server.access import Principal
 from handrail.server.answers import ApiError, not_found
 from handrail.server.hub import EventHub
 from handrail.server.run_index import FRESH_S, RunFilter, RunIndex
+from handrail.surroundings.clock import monotonic
 from handrail.tools.keys import digest
 
 _LAST_WORDS_S = 5.0
@@ -275,13 +275,12 @@ class Deployment:
         """Resume a run in this process; return once it is under way.
 
         Args:
-            principal: On whose behalf, if no question of the run names its principal.
+            principal: Who resumes it.
 
         Raises:
             ApiError: There is no such run, it is under way, or it cannot go on here.
         """
         record = await asyncio.to_thread(self._load_record, run_id)
-        principal = await asyncio.to_thread(self._principal_of, run_id) or principal
         if run_id in self._tasks or is_under_way(record):
             raise ApiError(409, "under_way", f"the run {run_id!r} is under way")
         scope = parse_scope(run_id)
@@ -305,14 +304,6 @@ class Deployment:
         await asyncio.wait((task, first), return_when=asyncio.FIRST_COMPLETED)
         if task.done() and not task.cancelled() and (error := task.exception()):
             raise _as_api_error(error)
-
-    def _principal_of(self, run_id: str) -> str:
-        """Return the principal that a run's questions name; empty if it has no questions, or no principal."""
-        store = self.store
-        if not isinstance(store, ApprovalStore):
-            return ""
-        asked = result_now(store.list_approvals(state="", run_id=run_id))
-        return next((each.principal for each in reversed(asked) if each.principal), "")
 
     async def fork(self, run_id: str, at_turn: int, principal: str) -> str:
         """Start a run from the first turns of another; return its name.
