@@ -189,7 +189,9 @@ class Attempts(Struct, eq=False):
     def _in_thread(self, attempt: Attempt, call: Callable[[], Any]) -> None:
         """Make the call in a thread, which reports when it has ended."""
         attempt.job = self.services.threads.submit(
-            call, partial(self.scheduler.call_soon_threadsafe, self._report, attempt)
+            call,
+            partial(self.scheduler.call_soon_threadsafe, self._report, attempt),
+            attempt.tool.name,
         )
 
     def _await_result(self, attempt: Attempt, awaitable: Awaitable[Any]) -> None:
@@ -311,11 +313,16 @@ class Attempts(Struct, eq=False):
             attempt.apart.kill()
             self.scheduler.call_later(CANCEL_GRACE_S, self._give_up, attempt)
         elif self.services.threads.withdraw(attempt.job):
-            self._give_up(attempt, End.NOT_STARTED)
+            holders = self.services.threads.describe_holders()
+            if holders:
+                logs.log.warning("%s was not started. %s", attempt.tool.name, holders)
+            self._give_up(attempt, End.NOT_STARTED, holders)
         else:
             self._give_up(attempt)
 
-    def _give_up(self, attempt: Attempt, end: End = End.RUNNING_ON) -> None:
+    def _give_up(
+        self, attempt: Attempt, end: End = End.RUNNING_ON, holders: str = ""
+    ) -> None:
         """Answer without the tool; observers get a report that comes after all."""
         if self.under_way.get(attempt.state) is not attempt:
             return  # it ended in time
@@ -327,7 +334,7 @@ class Attempts(Struct, eq=False):
             attempt.watcher,
             attempt.state,
             attempt.tool,
-            Unfinished(end, attempt.by_cancel),
+            Unfinished(end, attempt.by_cancel, holders),
             None,
         )
 
