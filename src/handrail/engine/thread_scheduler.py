@@ -15,7 +15,6 @@ from functools import partial
 from itertools import count
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread, current_thread
-from time import monotonic
 from typing import Any, TypeVar
 
 from handrail.effects import End, Outcome, Raised, Returned, Unfinished
@@ -24,6 +23,7 @@ from handrail.engine.executor import BatchExecutor
 from handrail.engine.scheduler import AsyncWork
 from handrail.engine.user_code import await_outcome
 from handrail.errors import SetupError
+from handrail.surroundings.clock import monotonic
 from handrail.workers import fork_safety
 
 T = TypeVar("T")

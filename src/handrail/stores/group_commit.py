@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from threading import Condition, Lock, Thread, current_thread
-from time import monotonic
 from typing import Any, TypeVar
 
 from msgspec import Struct
@@ -45,6 +44,7 @@ from handrail.stores.requests import (
     write_name,
 )
 from handrail.stores.sql_values import encode_name, row_from
+from handrail.surroundings.clock import monotonic
 from handrail.workers import fork_safety
 
 T = TypeVar("T")

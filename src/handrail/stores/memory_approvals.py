@@ -40,7 +40,7 @@ class MemoryApprovals:
                     question, state="open", agreed=(), asked=now, expires=expires
                 )
             stored = stored.at(now)
-            required = stored.requiring(question.required_approvals)
+            required = stored.asked_again(question)
             if required is not stored:
                 required = replace(required, expires=expires)
             self._approvals[question.id] = required

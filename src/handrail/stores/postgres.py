@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import os
 import re
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -43,6 +42,7 @@ from handrail.stores.group_commit import Writer
 from handrail.stores.ledger import Row
 from handrail.stores.shared_log import SharedLog
 from handrail.stores.sql_values import row_values, statements
+from handrail.surroundings.clock import monotonic, sleep
 
 try:
     import psycopg
@@ -285,13 +285,13 @@ class PostgresConnection:
         self._delayed.clear()  # what was not sent any more is not sent with the question
         number = self._number
         self._number += 1
-        until = time.monotonic() + RECONNECT_S
+        until = monotonic() + RECONNECT_S
         while True:
             try:
                 [[before]] = self.run(_SQL["outcome"], (self._writer, self._number))
                 break
             except (RetryGroup, Refused):
-                if time.monotonic() > until:
+                if monotonic() > until:
                     raise StoreUnavailable(
                         f"the connection to {self.place} broke in a commit, and the server does not say how that ended"
                     ) from None
@@ -455,18 +455,18 @@ class PostgresConnection:
             StoreUnavailable: It did not come back.
         """
         self._db.close()
-        until = time.monotonic() + RECONNECT_S
+        until = monotonic() + RECONNECT_S
         wait_s = 0.05
         while True:
             try:
                 self._db = self._connect()
                 return
             except (StoreUnavailable, psycopg.Error) as error:
-                if time.monotonic() + wait_s > until:
+                if monotonic() + wait_s > until:
                     raise StoreUnavailable(
                         f"{self.place} has been gone for {RECONNECT_S:g} s; {error}"
                     ) from error
-            time.sleep(wait_s)
+            sleep(wait_s)
             wait_s = min(2 * wait_s, 1.0)
 
     def _migrate(self, create: bool) -> None:

@@ -16,7 +16,6 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
-import time
 from collections.abc import Iterable, Sequence
 from itertools import chain
 from pathlib import Path
@@ -37,6 +36,7 @@ from handrail.stores.ledger import Row
 from handrail.stores.sql_runs import DurableRuns
 from handrail.stores.sql_values import expand_rows, row_values, statements
 from handrail.stores.sqlite_forks import FORKS, Work
+from handrail.surroundings.clock import monotonic, sleep
 
 # How long commits of other processes are waited for. Each takes milliseconds; many on a slow disk, seconds. A caller
 # learns that nothing was claimed while there is still time to act on it; Postgres has the same bound.
@@ -307,7 +307,7 @@ class SqliteConnection:
             try:
                 return self._db.execute(statement, given)
             except sqlite3.OperationalError as error:
-                now = time.monotonic()
+                now = monotonic()
                 until = now + self._asks_for_s if until is None else until
                 if not _is_busy(error) or now >= until:
                     raise
@@ -389,15 +389,15 @@ class SqliteConnection:
 
     def _become_wal(self) -> None:
         """Write ahead. While others open the file too, SQLite does not wait here, so we do."""
-        until = time.monotonic() + BUSY_S
+        until = monotonic() + BUSY_S
         while True:
             try:
                 [mode] = self._db.execute("PRAGMA journal_mode=WAL").fetchone()
                 break
             except sqlite3.OperationalError as error:
-                if not _is_busy(error) or time.monotonic() > until:
+                if not _is_busy(error) or monotonic() > until:
                     raise
-                time.sleep(0.01)
+                sleep(0.01)
         if mode != "wal":
             raise ConfigError(
                 f"the store {self.file} cannot have a write-ahead log; it must lie on a disk of this machine"

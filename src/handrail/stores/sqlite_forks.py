@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import time
 from contextlib import suppress
 from pathlib import Path
 from threading import Condition
 from weakref import WeakSet
 
 from handrail.errors import SetupError
+from handrail.surroundings.clock import sleep
 
 MOST_WAIT_S = 15.0
 """How long a fork waits at most: longer than a connection waits for other processes."""
@@ -134,7 +134,7 @@ class Work:
         rests = self.can_rest()
         if rests:
             self.end()
-        time.sleep(seconds)
+        sleep(seconds)
         if rests:
             self.begin()
 

@@ -29,11 +29,11 @@ from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from threading import Condition, Thread
-from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from handrail import _lazy
 from handrail.errors import ToolDefinitionError
+from handrail.surroundings.clock import monotonic
 from handrail.tools.tool import BaseTool
 from handrail.workers import fork_safety
 
