@@ -321,10 +321,14 @@ class End(Enum):
 
 
 class Unfinished(Struct, frozen=True):
-    """The tool was ended by its deadline, or because the run was cancelled."""
+    """The tool was ended by its deadline, or because the run was cancelled.
+
+    `holders` says whose tools held the threads that one which was not started has waited for.
+    """
 
     end: End
     cancelled: bool = False
+    holders: str = ""
 
 
 Outcome: TypeAlias = Returned | Raised | Unfinished

@@ -193,6 +193,7 @@ class Attempts(Struct, eq=False):
         attempt.job = self.services.threads.submit(
             call,
             partial(self.scheduler.call_soon_threadsafe, self._report_within, attempt),
+            attempt.tool.name,
         )
 
     def _await_result(self, attempt: Attempt, awaitable: Awaitable[Any]) -> None:
@@ -317,11 +318,16 @@ class Attempts(Struct, eq=False):
             attempt.apart.kill()
             self.scheduler.call_later(CANCEL_GRACE_S, self._give_up, attempt)
         elif self.services.threads.withdraw(attempt.job):
-            self._give_up(attempt, End.NOT_STARTED)
+            holders = self.services.threads.describe_holders()
+            if holders:
+                logs.log.warning("%s was not started. %s", attempt.tool.name, holders)
+            self._give_up(attempt, End.NOT_STARTED, holders)
         else:
             self._give_up(attempt)
 
-    def _give_up(self, attempt: Attempt, end: End = End.RUNNING_ON) -> None:
+    def _give_up(
+        self, attempt: Attempt, end: End = End.RUNNING_ON, holders: str = ""
+    ) -> None:
         """Answer without the tool; observers get a report that comes after all."""
         if self.under_way.get(attempt.state) is not attempt:
             return  # it ended in time
@@ -333,7 +339,7 @@ class Attempts(Struct, eq=False):
             attempt.watcher,
             attempt.state,
             attempt.tool,
-            Unfinished(end, attempt.by_cancel),
+            Unfinished(end, attempt.by_cancel, holders),
             None,
         )
 
