@@ -21,7 +21,6 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from contextvars import copy_context
 from functools import partial
 from threading import Event as Flag
-from time import monotonic
 from typing import Any, cast
 
 from msgspec import Struct
@@ -82,6 +81,7 @@ from handrail.futures import StoreFuture, then, wait_for
 from handrail.ports import LeaseStore
 from handrail.records import ApprovalRequest
 from handrail.sandboxes import levels
+from handrail.surroundings.clock import monotonic
 from handrail.tools.shared_limits import uncounted
 from handrail.tools.tool import BaseTool
 from handrail.workers.threads import ThreadTask
@@ -915,7 +915,9 @@ class BatchExecutor:
                 flag=flag,
             )
         if traits.writes:
-            self.leases[state].attempt = effect.attempt
+            lease = self.leases[state]
+            lease.attempt = effect.attempt
+            lease.doubtful = effect.doubtful
         start = tool.bind_call(call.bound, context, self.active.injected)
         if self.surrounds:
             start = self.surround(state, effect, start)
@@ -1115,7 +1117,9 @@ class BatchExecutor:
             lease=lease,
             outcome=outcome,
             within=self.within,
-            newest=lease is not None and lease.attempt == attempt.number,
+            alone=lease is not None
+            and lease.attempt == attempt.number
+            and not lease.doubtful,
         )
         if state in self.reserving and (
             self.error is not None or self.batch.results[state.index] is not None

@@ -37,20 +37,20 @@ def settle(
     lease: Lease | None,
     outcome: Outcome,
     within: Callable[..., None],
-    newest: bool,
+    alone: bool,
 ) -> None:
     """Settle the claim of a write that ended late, now or as soon as the store answers.
 
     Args:
         lease: None of a read.
         within: Calls a function with the context variables of the caller.
-        newest: Whether no attempt was started after this one. A late "nothing happened" speaks for its own attempt
-            only: a newer one may have done it.
+        alone: Whether no other attempt can have taken effect. A late "nothing happened" speaks for its own attempt
+            only: an earlier or a newer one may have done it.
     """
     if lease is None:
         return
     settlement = _settlement(state, lease, outcome, active.settings.secrets)
-    if settlement is None or not (newest or settlement.state == "done"):
+    if settlement is None or not (alone or settlement.state == "done"):
         return
     refused = partial(within, tell_refused, active, state.call, settlement)
     keep = partial(unsaved.settle, settlement, lease.claim, refused)

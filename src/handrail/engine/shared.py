@@ -11,8 +11,6 @@ import os
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
-from threading import Lock
-from time import monotonic, sleep
 from typing import Any, cast
 from weakref import WeakSet
 
@@ -36,10 +34,12 @@ from handrail.engine.user_code import (
 from handrail.errors import Json
 from handrail.ports import Approver, Notifier
 from handrail.records import ApprovalRequest
+from handrail.surroundings.clock import monotonic, sleep
 from handrail.tools.locks import Locks
 from handrail.tools.rate_limits import Limits
 from handrail.tools.shared_limits import SharedLimits
 from handrail.tools.tool import BaseTool
+from handrail.workers import fork_safety
 from handrail.workers.file_walls import declared_files, wall_for
 from handrail.workers.processes import ProcessPool, WorkerCall
 from handrail.workers.sandboxed import SandboxedCall
@@ -70,7 +70,7 @@ class RecentNames:
     def __init__(self, most: int) -> None:
         self._most = most
         self._names: dict[str, None] = {}
-        self._guard = Lock()
+        self._guard = fork_safety.new_lock()
 
     def __contains__(self, name: str) -> bool:
         return name in self._names
@@ -118,12 +118,16 @@ class SharedResources:
         """Questions that were stored here, and of which nobody was notified."""
         self.returned = RecentNames(MOST_QUESTIONS_REMEMBERED)
         """Refusals that were returned to a call already."""
+        self._guard = fork_safety.new_lock()
+        self._opened: dict[int, BaseTool] = {}
+        fork_safety.reset_after_fork(self._forget_calls)
+
+    def _forget_calls(self) -> None:
+        """Have no call under way: in a fork, those of its parent never end."""
         self.given_up: set[Any] = set()
         """Attempts that were answered without their tool, kept alive until it reports."""
         self._locks = Locks()
-        self._guard = Lock()
         self._waiting: dict[Hashable, Callable[[], Any]] = {}
-        self._opened: dict[int, BaseTool] = {}
         self._opening: dict[int, Future[Returned | Raised]] = {}
         self._openers: set[asyncio.Task[None]] = set()
         self._notices: set[asyncio.Task[None]] = set()

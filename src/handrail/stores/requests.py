@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from time import monotonic
 from typing import Any, TypeAlias
 
 from msgspec import Struct
@@ -20,6 +19,7 @@ from handrail.process_identity import has_died_here, owner, shares_our_clock
 from handrail.stores.database import RetryGroup, SavedResult, Statements, WriteName
 from handrail.stores.ledger import Ledger, NamedApproval, use_name
 from handrail.stores.sql_values import encode_name, row_from, statements
+from handrail.surroundings.clock import monotonic
 
 _SQL = statements("locks.sql")
 
