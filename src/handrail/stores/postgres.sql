@@ -2,6 +2,7 @@
 -- statement sees what was committed before it: also behind the locks that a function waits for. The server ends the
 -- transaction of a frozen process before whoever waits for its locks has waited once.
 SELECT set_config('search_path', 'handrail', false), set_config('lock_timeout', '3500ms', false),
+  set_config('application_name', coalesce(nullif(current_setting('application_name'), ''), 'handrail'), false),
   set_config('client_encoding', 'UTF8', false), set_config('default_transaction_isolation', 'read committed', false),
   set_config('idle_in_transaction_session_timeout', '3s', false),
   set_config('synchronous_commit', CASE current_setting('synchronous_commit')
