@@ -18,11 +18,11 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from inspect import CO_ITERABLE_COROUTINE
 from threading import Condition, Thread, current_thread, local, main_thread
-from time import monotonic
 from types import GeneratorType
 from typing import Any, TypeAlias, TypeVar
 
 from handrail.effects import Raised, Returned
+from handrail.surroundings.clock import monotonic
 from handrail.tools import materialize
 from handrail.workers import fork_safety
 
