@@ -104,6 +104,20 @@ class GatheringStore(Protocol):
 
 
 @runtime_checkable
+class ConnectedStore(Protocol):
+    """A store with a connection, of which a fork cannot use its copy."""
+
+    def reopen(self) -> None:
+        """Open the connection in a fork; without effect where it is open.
+
+        Raises:
+            StoreUnavailable: It cannot be opened now.
+            SetupError: It cannot be opened in this process.
+        """
+        ...
+
+
+@runtime_checkable
 class RunStore(Protocol):
     """A store that also keeps runs, so that another process can resume them.
 

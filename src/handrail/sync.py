@@ -12,7 +12,6 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from functools import partial
 from queue import SimpleQueue
 from threading import Thread
-from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, TypeVar, overload
 
 from typing_extensions import Unpack
@@ -47,6 +46,7 @@ from handrail.messages import Finish, Message
 from handrail.ports import Approver, Model, Notifier, Observer, Selector, Store
 from handrail.records import ApprovalRequest, ModelWait
 from handrail.runs import Run
+from handrail.surroundings.clock import monotonic, sleep
 from handrail.tools.toolset import Tools, Toolset
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from handrail.stores.sqlite import VERSION, SqliteStore
 from handrail.sync import SyncRuntime
 
 AN_HOUR = retention.Retention(runs_s=3600.0, results_s=3600.0)
-A_WRITE = Claim("refund", "refund:1", b"fp", "r1", "none", 600.0, guard=False)
+A_WRITE = Claim("", "refund:1", b"fp", "r1", "none", 600.0, guard=False)
 
 
 def write(store, number, state, lease_s=600.0):
@@ -161,9 +161,9 @@ def test_a_copy_takes_what_ended_since_the_last_one_and_never_goes_back(
     copy = f"sqlite:{tmp_path}/copy.db"
     cli("store", "copy", place, copy)
     with SqliteStore(place.removeprefix("sqlite:")) as store:
-        assert store.settle(Settle("refund", "refund:0", 1, "done", "old")).result(10)
+        assert store.settle(Settle("", "refund:0", 1, "done", "old")).result(10)
     with SqliteStore(copy.removeprefix("sqlite:")) as store:
-        assert store.settle(Settle("refund", "refund:4", 1, "done", "new")).result(10)
+        assert store.settle(Settle("", "refund:4", 1, "done", "new")).result(10)
     cli("store", "copy", place, copy)
     with SqliteStore(copy.removeprefix("sqlite:")) as store:
         for number, value in ((0, "old"), (4, "new")):

@@ -10,7 +10,6 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from time import monotonic
 from typing import Any, TextIO
 
 from msgspec.structs import replace
@@ -28,6 +27,7 @@ from handrail.events import (
     ModelAsked,
     RunStarted,
 )
+from handrail.surroundings.clock import monotonic
 
 _LOOKS: Mapping[Kind, tuple[str, str]] = {
     "turn": ("", "italic dim"),

@@ -87,6 +87,7 @@ class Attempts(Struct, eq=False):
     Attributes:
         run_id: For the log.
         now: Monotonic seconds.
+        within: Calls a function with the context variables of the batch's caller.
         troubled: The tools whose breaker has something to note.
         under_way: The newest attempt of each call that has one.
         secrets: What the log must not hold; None where there are no secrets.
@@ -97,6 +98,7 @@ class Attempts(Struct, eq=False):
     services: SharedResources
     scheduler: Scheduler
     now: Callable[[], float]
+    within: Callable[..., None]
     troubled: Mapping[str, object]
     secrets: KnownSecrets | None
     under_way: dict[CallState, Attempt] = {}
@@ -132,7 +134,7 @@ class Attempts(Struct, eq=False):
                 return
         attempt = Attempt(
             start,
-            self._report,
+            self._report_within,
             watcher=watcher,
             state=state,
             tool=tool,
@@ -189,13 +191,18 @@ class Attempts(Struct, eq=False):
     def _in_thread(self, attempt: Attempt, call: Callable[[], Any]) -> None:
         """Make the call in a thread, which reports when it has ended."""
         attempt.job = self.services.threads.submit(
-            call, partial(self.scheduler.call_soon_threadsafe, self._report, attempt)
+            call,
+            partial(self.scheduler.call_soon_threadsafe, self._report_within, attempt),
         )
 
     def _await_result(self, attempt: Attempt, awaitable: Awaitable[Any]) -> None:
         """Go on with what a plain function returned: a coroutine, which is still to be awaited."""
         attempt.begin = partial(_identity, awaitable)
         scheduler.start(self.scheduler, attempt)
+
+    def _report_within(self, attempt: Attempt, outcome: Outcome) -> None:
+        """Take how a tool ended in a task or a thread, with the context variables of its caller."""
+        self.within(self._report, attempt, outcome)
 
     def _report(self, attempt: Attempt, outcome: Outcome) -> None:
         """Take how a tool ended, and pass it on."""

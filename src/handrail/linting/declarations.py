@@ -11,6 +11,7 @@ from handrail.linting.rule import Definition, Noticed, Rule, define
 from handrail.linting.subjects import Declared, Subject
 from handrail.linting.texts import words
 from handrail.schemas.walk import split_words as table
+from handrail.tools import destinations
 from handrail.tools.tool import BaseTool
 
 _DESTROYS = table(
@@ -126,19 +127,14 @@ def _find_missing_key(subject: Subject, _: Settings) -> Iterator[Noticed]:
         )
 
 
-_SENDS = table(
-    "send post mail email notify publish share forward invite transfer message tweet "
-    "发送 发布 分享 转发 转账 通知 邀请"
-)
-
-
 def _find_missing_destination(subject: Subject, _: Settings) -> Iterator[Noticed]:
     declared = subject.declared
     if declared is None or declared.destinations is None or declared.destinations:
         return
     if declared.egress is False or not (declared.egress or declared.effect == "write"):
         return
-    if declared.egress or _list_acts(subject) & _SENDS:
+    sends = destinations.SENDS | destinations.SENDS_IN_CHINESE
+    if declared.egress or _list_acts(subject) & sends:
         yield Noticed(
             "sends something, and none of its arguments says where by its name: a run that has read a stranger's words "
             "may send it anywhere unasked",

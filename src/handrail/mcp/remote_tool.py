@@ -18,6 +18,7 @@ from typing import Any
 import jsonschema_rs
 from mcp import types
 from mcp.shared.exceptions import MCPError
+from msgspec.structs import replace
 
 from handrail import logs
 from handrail._lazy import cached_property
@@ -293,6 +294,8 @@ class McpTool(BaseTool):
     def _read_failure(self, result: types.CallToolResult) -> ToolError:
         """Return the failure that a result tells of. It says nothing about what a write has done."""
         failure = read_contract(result.structured_content)
+        if failure is not None and failure.code == Code.IN_DOUBT:
+            return FarFailure(replace(failure, retryable=False))
         # Whoever is not trusted may say anything: that a payment has not happened, for one.
         if failure is not None and (self.believes_failures or not self.writes):
             if failure.code in _REFUSALS:

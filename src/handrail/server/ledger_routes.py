@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
-import time
 
 from handrail import admin
-from handrail.engine.scoped_store import parse_write_scope
 from handrail.errors import ConfigError, Json
 from handrail.futures import result_now
 from handrail.history.call_cards import describe_write
@@ -16,6 +14,7 @@ from handrail.records import WriteRecord
 from handrail.server.access import Principal
 from handrail.server.answers import ApiError, not_found, page, time_text
 from handrail.server.operations import ApiCall, ApiOperation
+from handrail.surroundings.clock import unix_time
 
 _STATES = ("claimed", "done", "failed", "in_doubt")
 
@@ -65,7 +64,7 @@ def resolve(call: ApiCall) -> Json:
 
 
 def _as_json(write: WriteRecord) -> Json:
-    described = describe_write(write, time.time(), time_text)
+    described = describe_write(write, unix_time(), time_text)
     return {"id": write_id(write.scope, write.key), **described}
 
 
@@ -87,7 +86,7 @@ def _parse_id(id: str) -> tuple[str, str]:
 
 
 def _sees(by: Principal, write: WriteRecord) -> bool:
-    return by.scope is None or parse_write_scope(write.scope) == by.scope
+    return by.scope is None or write.scope == by.scope
 
 
 def ledger_of(call: ApiCall) -> LedgerStore:

@@ -15,14 +15,15 @@ Rule 3: a connection string may hold a password: nothing of its text is shown bu
 
 from __future__ import annotations
 
+import os
 import re
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from itertools import count
 from secrets import token_hex
 from typing import Any
+from weakref import WeakSet
 
 from msgspec.json import encode
 
@@ -41,6 +42,7 @@ from handrail.stores.group_commit import Writer
 from handrail.stores.ledger import Row
 from handrail.stores.shared_log import SharedLog
 from handrail.stores.sql_values import row_values, statements
+from handrail.surroundings.clock import monotonic, sleep
 
 try:
     import psycopg
@@ -147,16 +149,11 @@ class PostgresConnection:
         )
         self._place = place
         self._settings = settings
-        self._owner = owner()
-        self._recollection = Recollection()
-        self._writer = token_hex(8)
-        self._number = 0
-        """Of the last group that this connection has counted."""
-        self._delayed: list[tuple[str, Sequence[Any]]] = []
         self._waits = 0
         """How often the present group or job has waited for a lock in vain."""
         self._types: dict[tuple[str, str], str] = {}
-        self._db = self._connect()
+        self._open()
+        _CONNECTIONS.add(self)
         if settings:
             return  # the tables are there
         try:
@@ -170,6 +167,27 @@ class PostgresConnection:
         except ConfigError:
             self._db.close()
             raise
+
+    def _open(self) -> None:
+        self._owner = owner()
+        self._recollection = Recollection()
+        self._writer = token_hex(8)
+        self._number = 0
+        """Of the last group that this connection has counted."""
+        self._delayed: list[tuple[str, Sequence[Any]]] = []
+        self._db = self._connect()
+
+    def reopen(self) -> None:
+        """See `database.Connection.reopen`."""
+        self._open()
+
+    def leave_to_parent(self) -> None:
+        """Let go of the connection in a fork, without a word to the server: that would be taken for the parent's."""
+        _PARENTS.append(self._db)  # never to be closed here
+        if not self._db.closed:
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            os.dup2(nowhere, self._db.fileno(), inheritable=False)
+            os.close(nowhere)
 
     def forget_waits(self) -> None:
         """See `database.Connection.forget_waits`."""
@@ -267,13 +285,13 @@ class PostgresConnection:
         self._delayed.clear()  # what was not sent any more is not sent with the question
         number = self._number
         self._number += 1
-        until = time.monotonic() + RECONNECT_S
+        until = monotonic() + RECONNECT_S
         while True:
             try:
                 [[before]] = self.run(_SQL["outcome"], (self._writer, self._number))
                 break
             except (RetryGroup, Refused):
-                if time.monotonic() > until:
+                if monotonic() > until:
                     raise StoreUnavailable(
                         f"the connection to {self.place} broke in a commit, and the server does not say how that ended"
                     ) from None
@@ -437,18 +455,18 @@ class PostgresConnection:
             StoreUnavailable: It did not come back.
         """
         self._db.close()
-        until = time.monotonic() + RECONNECT_S
+        until = monotonic() + RECONNECT_S
         wait_s = 0.05
         while True:
             try:
                 self._db = self._connect()
                 return
             except (StoreUnavailable, psycopg.Error) as error:
-                if time.monotonic() + wait_s > until:
+                if monotonic() + wait_s > until:
                     raise StoreUnavailable(
                         f"{self.place} has been gone for {RECONNECT_S:g} s; {error}"
                     ) from error
-            time.sleep(wait_s)
+            sleep(wait_s)
             wait_s = min(2 * wait_s, 1.0)
 
     def _migrate(self, create: bool) -> None:
@@ -512,6 +530,20 @@ class PostgresConnection:
             with suppress(psycopg.Error):  # then it is only waited for
                 self._db.execute(_SQL["end_frozen"], (FROZEN_S,))
         return self._waits > 0
+
+
+_CONNECTIONS: WeakSet[PostgresConnection] = WeakSet()
+_PARENTS: list[_ServerConnection] = []
+
+
+def _leave_connections() -> None:
+    for each in list(_CONNECTIONS):
+        each.leave_to_parent()
+    _CONNECTIONS.clear()
+
+
+if hasattr(os, "register_at_fork"):  # elsewhere nothing forks
+    os.register_at_fork(after_in_child=_leave_connections)
 
 
 class _ServerConnection(psycopg.Connection[tuple[Any, ...]]):

@@ -25,7 +25,6 @@ from enum import Enum
 from functools import partial
 from inspect import signature
 from secrets import token_hex
-from time import monotonic
 from typing import Any, TypeAlias, TypeVar
 
 from msgspec import Struct
@@ -43,6 +42,7 @@ from handrail.network.descriptors import wait_readable
 from handrail.ports import Model, Store
 from handrail.records import JournalEntry
 from handrail.runs import Run
+from handrail.surroundings.clock import monotonic
 from handrail.sync import SyncRuntime
 from handrail.testing import ScriptedModel, call
 from handrail.tools.tool import BaseTool

@@ -38,7 +38,6 @@ import msgspec
 import pydantic
 from msgspec import Struct, field
 from msgspec.structs import replace
-from pydantic_core import to_jsonable_python
 
 from handrail._lazy import cached_property
 from handrail.calls import TRUSTED, Confidentiality, Integrity, Label, Page
@@ -60,7 +59,14 @@ from handrail.schemas.docstrings import Docs
 from handrail.schemas.docstrings import read_docstring as read_docstring
 from handrail.schemas.importing import import_schema
 from handrail.schemas.validation import Checked, Checker
-from handrail.tools import declaration, destinations, keys, paging, rate_limits
+from handrail.tools import (
+    declaration,
+    destinations,
+    keys,
+    normal_form,
+    paging,
+    rate_limits,
+)
 from handrail.tools.argument_copies import copy_arguments
 from handrail.tools.call_rules import CallRules
 from handrail.tools.injection import (
@@ -220,8 +226,8 @@ class BaseTool:
     on_doubt: Literal["tell", "ask"] = "tell"
     """What to do with a write in doubt: tell the model, or let the run wait for a person to look."""
     trust: Integrity | None = None
-    """Whether its results are the words of somebody whom you trust. By default those of a read, and of a tool without
-    an effect, are `untrusted`: anybody may have written what it finds. See `Policy.provenance`."""
+    """Whether its results are the words of somebody whom you trust. By default they are `untrusted`: anybody may have
+    written what a read finds, what the far side answers to a write, or what is delivered. See `Policy.provenance`."""
     confidentiality: Confidentiality = "public"
     """`private`: numbers in its results leave only to a destination that the result names, or when a person agrees."""
     directory: bool = False
@@ -758,8 +764,7 @@ class BaseTool:
         """The label of its results."""
         trust = self.trust
         if trust is None:
-            is_outside = self.effect in (None, "read") and not self.directory
-            trust = "untrusted" if is_outside else "trusted"
+            trust = "trusted" if self.directory else "untrusted"
         label = Label(
             self.name, trust, self.confidentiality, is_directory=self.directory
         )
@@ -771,6 +776,16 @@ class BaseTool:
         if self.effective_risk == "high":
             return True
         return self.writes if self.egress is None else self.egress
+
+    @cached_property
+    def sends_texts(self) -> bool:
+        """Whether the texts of a call leave to somebody, so that addresses in them matter: as far as is declared, or
+        its arguments and its name tell."""
+        if self.egress is not None:
+            return self.egress
+        if self.destination is not None or self.effect is None:
+            return True
+        return bool(self.destinations) or destinations.names_sending(self.name)
 
     @cached_property
     def destinations(self) -> Sequence[str]:
@@ -969,20 +984,28 @@ class BaseTool:
     def normalize_arguments(
         self, arguments: dict[str, Json], bound: Mapping[str, Any]
     ) -> dict[str, Json]:
-        """Return the arguments that decisions are made on: what the function gets, as JSON, defaults filled in."""
-        if bound == arguments:
+        """Return the arguments that decisions are made on: what the function gets, as JSON, defaults filled in.
+
+        Equal values have one form; see `normal_form`.
+        """
+        if bound == arguments and normal_form.SCALARS.issuperset(
+            map(type, bound.values())
+        ):
             return arguments
-        value: Any = bound
         if len(bound) == 1:
             (only,) = bound.values()
             if isinstance(only, pydantic.BaseModel):
-                value = only
-        try:
-            normalized = to_jsonable_python(value, inf_nan_mode="strings")
-        except ValueError:
-            # a type without a JSON form: what was sent is all there is to look at
-            return arguments
-        return normalized if isinstance(normalized, dict) else arguments
+                fields = only.model_dump(by_alias=True, warnings=False)
+                bound = fields if isinstance(fields, dict) else bound
+        normalized: dict[str, Json] = {}
+        for name, value in bound.items():
+            try:
+                normalized[name] = normal_form.normalize(value)
+            except ValueError:
+                # a type without a JSON form: what was sent is all there is to look at
+                if name in arguments:
+                    normalized[name] = arguments[name]
+        return normalized
 
     def with_defaults(self, arguments: Mapping[str, Json]) -> dict[str, Json]:
         """Return the arguments, and the default of each that was left out."""
@@ -1227,6 +1250,11 @@ class Then(Struct, frozen=True):
         if not isinstance(self.tool, BaseTool):
             raise ToolDefinitionError(
                 f"`Then` calls a tool, made with @tool or a class, and {self.tool!r} is none."
+            )
+        if declaration.is_async(self.arguments):
+            raise ToolDefinitionError(
+                f"The function of a `Then` makes the arguments of `{self.tool.name}` and must be a plain one; "
+                "it does not wait."
             )
         _ = self.names  # parsing the templates checks them
 

@@ -118,10 +118,10 @@ class ThreadPool:
     def __init__(self, most: int = DEFAULT_THREADS, *, idle_s: float = IDLE_S) -> None:
         self._most = most
         self._idle_s = idle_s
-        fork_safety.reset_after_fork(self)
+        fork_safety.reset_after_fork(self.reset)
 
     def reset(self) -> None:
-        """See `fork_safety.ForkSafe.reset`."""
+        """See `fork_safety.reset_after_fork`."""
         self._tasks: deque[ThreadTask] = deque()
         self._change = Condition()
         self._idle = 0
