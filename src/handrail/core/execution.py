@@ -309,7 +309,7 @@ def shape_at_length(
         note = join_notes(note, results.describe_hidden(shaped.hidden))
     handle = ""
     if shaped.cut:
-        handle, rest = yield from _store_rest(shaped.whole, settings)
+        handle, rest = yield from _store_rest(shaped.whole)
         note = join_notes(note, f"{shaped.cut}; {rest}")
     text = shaped.text
     if note:
@@ -338,11 +338,9 @@ def _cut(outcome: CallOutcome, settings: RunSettings) -> tuple[Any, results.Shap
 
 
 def _store_rest(
-    whole: str, settings: RunSettings
+    whole: str,
 ) -> Generator[Effect[Admitted], Any, tuple[str, str]]:
     """Store the whole text of a result that was cut; return its handle, and how the model reads the rest."""
-    if not settings.keeps:
-        return "", "the rest was not stored"
     try:
         handle: str = yield Keep(whole)
     except (StoreUnavailable, CallCancelled):

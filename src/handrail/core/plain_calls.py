@@ -150,6 +150,8 @@ def take_last_step(
         return None
     traits = call.traits
     value = outcome.value
+    if not outcome.plain and results.repeats_a_name(value):
+        return None
     most_bytes = traits.result_bytes or settings.result_bytes
     text = results.encode_if_it_fits(value, most_bytes)
     # `_may_be_shown`, inlined: every call comes here

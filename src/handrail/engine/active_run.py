@@ -320,6 +320,11 @@ class ActiveRun(Struct, eq=False):
             self.boundaries = Boundaries(secret)
 
     @property
+    def keeps_under(self) -> str:
+        """The name under which its long results are stored; calls of no run share one, since each ends at once."""
+        return self.id if self.settings.keeps else ""
+
+    @property
     def answers(self) -> Sequence[Message]:
         """The messages after the question."""
         return self.progress.messages[self.first_answer :]

@@ -455,8 +455,7 @@ class Engine:
             policy: In place of the runtime's.
             said: What people have said to the model, where the run has no messages.
             is_audited: Whether the run is written into the audit log; not one that has been written there before.
-            by_calls: Its turns are calls of `call` and `handle`. One with a name continues where the last call left it;
-                results of one without are not kept, since nobody can read on.
+            by_calls: Its turns are calls of `call` and `handle`. One with a name continues where the last call left it.
 
         Raises:
             SetupError: The runtime is closed, or a worker process imports the module that makes this call.
@@ -1338,7 +1337,7 @@ class Engine:
             idempotency_key=call.key,
             fence=lease.claimed.fence if lease else 0,
             read_kept=lambda handle: result_now(
-                self.store.load_result(active.id, handle)
+                self.store.load_result(active.keeps_under, handle)
             ),
             report=report,
         )

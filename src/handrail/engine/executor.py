@@ -289,7 +289,11 @@ class BatchExecutor:
                 self.compute(state, effect, function)
             case Keep(text=text):
                 self.ask_store(
-                    state, effect, self.engine.store.save_result, self.active.id, text
+                    state,
+                    effect,
+                    self.engine.store.save_result,
+                    self.active.keeps_under,
+                    text,
                 )
             case Wait(seconds=seconds):
                 pending = self.wait(state, effect)
