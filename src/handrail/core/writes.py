@@ -7,10 +7,13 @@ from the ledger what became of it, or that nobody can say.
 
 Rule 1: a write that may have happened is never started again by itself, unless its tool declares that it may be.
 Rule 2: once a write has started, an unavailable store or a cancelled run changes nothing in its outcome.
+Rule 3: what was once in doubt stays so until the write is found or its tool returns: a later attempt that fails says
+        nothing about an earlier one.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator, Sequence
 from typing import Any
 
@@ -102,6 +105,7 @@ def perform_write(
         times: Of the first claim, and of the tool's first start.
     """
     outcome: CallOutcome | None = None
+    doubt: CallOutcome | None = None
     own_key = call.key
     reason = call.verdict.reason
     place = call.place
@@ -123,9 +127,13 @@ def perform_write(
         latest.done_under = held.claimed.key
         if not latest.done_under and held.call.key != own_key:
             latest.done_under = held.call.key
-        if outcome is not None and _would_hide(outcome, latest):
-            return outcome
+        if doubt is not None and latest.failure is not None:
+            if state != "in_doubt":
+                return doubt
+            latest.failure = doubt.failure
         outcome = latest
+        if state == "in_doubt":
+            doubt = outcome
         question = _question_to_repeat(held, state)
         if question is None:
             return outcome
@@ -135,15 +143,6 @@ def perform_write(
         if isinstance(repeated, CallOutcome):
             return repeated
         call = repeated
-
-
-def _would_hide(outcome: CallOutcome, latest: CallOutcome) -> bool:
-    """Whether a write was in doubt and its repetition did not start: "call it again" would hide the doubt."""
-    return (
-        outcome.failure is not None
-        and latest.failure is not None
-        and latest.failure.retryable
-    )
 
 
 # ---------------------------------------------------------------------- repeating a write
@@ -161,9 +160,10 @@ def _question_to_repeat(held: HeldClaim, state: SettledState | None) -> AskHuman
     ):
         reason = f"the same {tool.name} was already done, with these arguments"
     elif state == "in_doubt" and tool.on_doubt == "ask":
+        tenant = f" --scope {claim.scope}" if claim.scope else ""
         reason = (
             f"{tool.name} was started and nobody knows whether it happened. Look first: approve to run it again, deny "
-            f"to leave it, or say what happened (handrail ledger resolve {claim.scope} {claim.key})"
+            f"to leave it, or say what happened (handrail ledger resolve {claim.key}{tenant})"
         )
     else:
         return None
@@ -232,7 +232,7 @@ def claim_for(call: Admitted, settings: RunSettings) -> Claim:
     """Return the claim of a write: its name in the ledger, and how it is guarded there."""
     traits = call.traits
     return Claim(
-        scope=name_scope(settings.scope, traits.name),
+        scope=settings.scope,
         key=call.key,
         fingerprint=keys.fingerprint(
             traits.name, traits.version, call.arguments, call.identity
@@ -246,6 +246,7 @@ def claim_for(call: Admitted, settings: RunSettings) -> Claim:
         key_ttl_s=traits.key_ttl_s,
         repeat_window_s=traits.repeat_window_s,
         approval=call.approval,
+        tool=traits.name,
     )
 
 
@@ -253,19 +254,6 @@ def _list_locks(resources: Sequence[Resource]) -> tuple[str, ...]:
     if not resources:
         return ()
     return tuple([each.key for each in resources if each.exclusive])
-
-
-def name_scope(tenant: str, tool: str) -> str:
-    """Return what the ledger keeps the writes of a tool under: `refund`, or `acme/refund` for a tenant.
-
-    A slash in the name of a tool makes it no tenant's: without a tenant, `acme/refund` is stored as `/acme/refund`.
-
-    Args:
-        tenant: With its slash; empty without one.
-    """
-    if "/" in tool and not tenant:
-        return f"/{tool}"
-    return f"{tenant}{tool}"
 
 
 def _lease_s(traits: CallTraits, settings: RunSettings) -> float:
@@ -382,7 +370,8 @@ def _ask_again(
             most_s = max(most_s, LONGEST_LEASE_S)
         if settings.now() + wait_s >= min(began + most_s, settings.deadline.at):
             return claimed
-        until = settings.now() + claimed.left_s if claimed.left_s else 0.0
+        is_busy = claimed.state is ClaimState.BUSY
+        until = settings.now() + claimed.left_s if is_busy and claimed.left_s else 0.0
         yield Wait(wait_s, until)
         wait_s = min(wait_s * 2, _LONGEST_LOOK_S)
         answer: Claimed | None = yield question
@@ -402,7 +391,12 @@ def _perform(
     claimed = held.claimed
     match claimed.state:
         case ClaimState.FRESH | ClaimState.AGAIN:
-            outcome, state = yield from _attempt_write(held.call, settings, began)
+            outcome, state = yield from _attempt_write(
+                held.call,
+                settings,
+                began,
+                doubtful=claimed.state is ClaimState.AGAIN,
+            )
         case ClaimState.CHECK:
             early_s = claimed.left_s - LEASE_BEYOND_TIMEOUT_S
             outcome, state = yield from _check_then_write(held.call, settings, early_s)
@@ -412,11 +406,13 @@ def _perform(
             return _outcome_in_ledger(held), None
     value = None
     if state == "done":
-        if outcome.plain and settings.secrets is None:
+        label = held.call.tool.label
+        if outcome.plain and settings.secrets_for(label) is None:
             value, outcome.body = results.copy_plain(outcome.value)
         else:
             value = yield from compute(
-                outcome.size, lambda: results.plain(settings.redact(outcome.value))
+                outcome.size,
+                lambda: results.plain(settings.redact(outcome.value, label)),
             )
     try:
         yield Settle(
@@ -426,6 +422,7 @@ def _perform(
             state=state,
             value=value,
             locks=claim.locks,
+            has_ended=not outcome.runs_on,
         )
     except (StoreUnavailable, CallCancelled):
         # The model still reads what happened. The claim stays open, so whoever claims next learns of the doubt.
@@ -434,28 +431,42 @@ def _perform(
 
 
 def _attempt_write(
-    call: Admitted, settings: RunSettings, began: float | None = None
+    call: Admitted,
+    settings: RunSettings,
+    began: float | None = None,
+    *,
+    doubtful: bool = False,
 ) -> Generator[Effect[Admitted], Any, tuple[CallOutcome, SettledState]]:
     """Attempt a claimed write until its end is certain, or certain to stay unknown.
 
     Args:
         began: When the tool was first started, if that was before now.
+        doubtful: An attempt of another process may have taken effect.
     """
     tool = call.tool
     if began is None:
         began = settings.now()
     deadline = min(began + tool.timeout_s, settings.deadline.at)
     attempt = 0
-    doubtful = False
     while True:
         attempt += 1
-        outcome = yield start_attempt(call, attempt, began, settings)
+        was_doubtful = doubtful
+        started = began if attempt == 1 else settings.now()
+        outcome = yield start_attempt(
+            call, attempt, began, settings, doubtful=was_doubtful
+        )
         if isinstance(outcome, Returned):
             return make_outcome(call, outcome, attempt), "done"
         if isinstance(outcome, Raised) and isinstance(outcome.error, TooLarge):
             return _make_too_large(call, outcome.error, attempt), "done"
-        diagnosis, happened = yield from _diagnose(call, outcome, began, settings)
-        doubtful = doubtful or not diagnosis.no_effect
+        diagnosis, happened = yield from _diagnose(
+            call, outcome, settings, began=began, started=started
+        )
+        doubtful = was_doubtful or not diagnosis.no_effect
+        if isinstance(happened, NotFound):
+            # finding that out has taken the tool's time: the next attempt has all of it again
+            began = settings.now()
+            deadline = min(began + tool.timeout_s, settings.deadline.at)
         wait_s = None
         if not isinstance(happened, Found) and _may_repeat(tool, doubtful):
             wait_s = wait_before(
@@ -474,13 +485,34 @@ def _attempt_write(
             if cancellation is None:
                 continue
             failure = cancellation
-        return _fail_write(call, attempt, diagnosis, failure, doubtful=doubtful)
+        state: SettledState = "failed"
+        if doubtful:
+            state = "in_doubt"
+            failure = retries.in_doubt(tool.name)
+            if diagnosis.worded and not was_doubtful:
+                failure = diagnosis.failure
+        ended = CallOutcome(call, failure=failure, attempts=attempt)
+        ended.runs_on = _runs_on(outcome)
+        return ended, state
+
+
+def _runs_on(outcome: Outcome | None) -> bool:
+    return isinstance(outcome, Unfinished) and outcome.end is End.RUNNING_ON
 
 
 def _diagnose(
-    call: Admitted, outcome: Raised | Unfinished, began: float, settings: RunSettings
+    call: Admitted,
+    outcome: Raised | Unfinished,
+    settings: RunSettings,
+    *,
+    began: float,
+    started: float,
 ) -> Generator[Effect[Admitted], Any, tuple[retries.Diagnosis, Verification | None]]:
-    """Return what is certain of a failed attempt, verified with the tool if it may have had an effect."""
+    """Return what is certain of a failed attempt, verified with the tool if it may have had an effect.
+
+    A request that was cut off, or whose answer was lost, may still arrive. Until the tool's whole time has passed since
+    the attempt started, it proves nothing that the write is not found, so the tool is asked once more then.
+    """
     tool = call.tool
     diagnosis = retries.diagnose(
         outcome,
@@ -492,6 +524,14 @@ def _diagnose(
         return diagnosis, None
     happened = yield from _verify(call, outcome)
     if isinstance(happened, NotFound):
+        early_s = started + tool.timeout_s - settings.now()
+        if early_s < _FIRST_LOOK_S:
+            happened = (
+                Unknown()
+            )  # it took all of its time, and may have sent at the end
+        else:
+            happened = yield from _verify_later(call, settings, early_s)
+    if isinstance(happened, NotFound):
         diagnosis = retries.without_effect(diagnosis, tool.name)
     return diagnosis, happened
 
@@ -500,21 +540,6 @@ def _make_too_large(call: Admitted, error: TooLarge, attempts: int) -> CallOutco
     """Return how a write ends that was done and returned more than a result may hold."""
     failure = retries.done_but_too_large(call.tool.name, error)
     return CallOutcome(call, failure.as_json(), failure, attempts=attempts)
-
-
-def _fail_write(
-    call: Admitted,
-    attempts: int,
-    diagnosis: retries.Diagnosis,
-    failure: Failure,
-    *,
-    doubtful: bool,
-) -> tuple[CallOutcome, SettledState]:
-    """Return how a write ends that is not attempted again: with `failure`, or in doubt."""
-    if not doubtful:
-        return CallOutcome(call, failure=failure, attempts=attempts), "failed"
-    doubt = diagnosis.failure if diagnosis.worded else retries.in_doubt(call.tool.name)
-    return CallOutcome(call, failure=doubt, attempts=attempts), "in_doubt"
 
 
 def _may_repeat(tool: BaseTool, doubtful: bool) -> bool:
@@ -573,8 +598,7 @@ def _verify(
         happened: Verification = yield Verify(call)
     except (StoreUnavailable, CallCancelled):
         return Unknown()
-    runs_on = isinstance(outcome, Unfinished) and outcome.end is End.RUNNING_ON
-    if runs_on and isinstance(happened, NotFound):
+    if _runs_on(outcome) and isinstance(happened, NotFound):
         return Unknown()
     return happened
 
@@ -584,6 +608,8 @@ def _outcome_in_ledger(held: HeldClaim) -> CallOutcome:
     call = held.call
     claimed = held.claimed
     name = call.tool.name
+    if claimed.state is ClaimState.CONFLICT:
+        return CallOutcome(call, failure=_refuse_key(name, claimed.tool))
     if claimed.state is ClaimState.DONE:
         note = "this was already done; the earlier result is repeated, nothing was done again"
         failure = retries.too_large_again(claimed.value)
@@ -596,16 +622,43 @@ def _outcome_in_ledger(held: HeldClaim) -> CallOutcome:
             "Wait a moment, then check whether it happened.",
             retryable=True,
         ),
-        ClaimState.LOCKED: Failure(
+        ClaimState.LOCKED: _locked(name, claimed.left_s),
+    }
+    return CallOutcome(call, failure=failures[claimed.state])
+
+
+def _locked(name: str, doubt_s: float) -> Failure:
+    """Return the failure of a write that another one keeps from starting.
+
+    Args:
+        doubt_s: How long that one holds what it touches, if it is in doubt and its tool has not ended; else 0.
+    """
+    if not doubt_s:
+        return Failure(
             Code.IN_PROGRESS,
             f"`{name}` was not started: something that it touches is being changed by another call.",
             "Wait a moment, then call it again.",
             retryable=True,
-        ),
-        ClaimState.CONFLICT: Failure(
+        )
+    return Failure(
+        Code.IN_PROGRESS,
+        f"`{name}` was not started: another call that touches the same thing is in doubt, and may still change it "
+        f"for {math.ceil(doubt_s)} s.",
+        f"Call it again in {math.ceil(doubt_s)} s, or find out first how the other call ended.",
+        retryable=True,
+    )
+
+
+def _refuse_key(name: str, owner: str) -> Failure:
+    """Return that the key of a write is that of another one, which `owner` made."""
+    if owner != name:
+        return Failure(
             Code.IDEMPOTENCY_KEY_REUSED,
-            f"`{name}` was already carried out under this key with other arguments.",
-            "Look at what was done before; it is not done a second time with other arguments.",
-        ),
-    }
-    return CallOutcome(call, failure=failures[claimed.state])
+            f"`{name}` was not started: its key is that of an earlier call of `{owner}`.",
+            "Look at what that call did; whatever has one key is done once.",
+        )
+    return Failure(
+        Code.IDEMPOTENCY_KEY_REUSED,
+        f"`{name}` was not started: its key was already used with other arguments.",
+        "Look at how the earlier call ended; what has one key is done once.",
+    )

@@ -32,6 +32,7 @@ from handrail.context import Context
 from handrail.core import retries
 from handrail.core.admission import LONGEST_ADMISSION_S, Admitted, admit
 from handrail.core.batch import Batch, CallState
+from handrail.core.redaction import NO_SECRETS, ForeignSecrets
 from handrail.core.run_settings import RunSettings
 from handrail.effects import (
     Admit,
@@ -184,7 +185,7 @@ class BatchExecutor:
             now=engine.now,
             within=self.within,
             troubled=self.troubled,
-            secrets=active.settings.secrets,
+            secrets=ForeignSecrets(active.settings.secrets or NO_SECRETS),
         )
         self.surrounds = (
             active.recording is not None
@@ -288,7 +289,11 @@ class BatchExecutor:
                 self.compute(state, effect, function)
             case Keep(text=text):
                 self.ask_store(
-                    state, effect, self.engine.store.save_result, self.active.id, text
+                    state,
+                    effect,
+                    self.engine.store.save_result,
+                    self.active.keeps_under,
+                    text,
                 )
             case Wait(seconds=seconds):
                 pending = self.wait(state, effect)
@@ -915,7 +920,9 @@ class BatchExecutor:
                 flag=flag,
             )
         if traits.writes:
-            self.leases[state].attempt = effect.attempt
+            lease = self.leases[state]
+            lease.attempt = effect.attempt
+            lease.doubtful = effect.doubtful
         start = tool.bind_call(call.bound, context, self.active.injected)
         if self.surrounds:
             start = self.surround(state, effect, start)
@@ -1115,7 +1122,9 @@ class BatchExecutor:
             lease=lease,
             outcome=outcome,
             within=self.within,
-            newest=lease is not None and lease.attempt == attempt.number,
+            alone=lease is not None
+            and lease.attempt == attempt.number
+            and not lease.doubtful,
         )
         if state in self.reserving and (
             self.error is not None or self.batch.results[state.index] is not None

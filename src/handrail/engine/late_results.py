@@ -13,7 +13,7 @@ from functools import partial
 from msgspec import Struct
 
 from handrail import logs
-from handrail.calls import ToolCall
+from handrail.calls import TRUSTED, ToolCall
 from handrail.core.batch import CallState
 from handrail.core.redaction import KnownSecrets
 from handrail.core.results import plain
@@ -37,20 +37,22 @@ def settle(
     lease: Lease | None,
     outcome: Outcome,
     within: Callable[..., None],
-    newest: bool,
+    alone: bool,
 ) -> None:
     """Settle the claim of a write that ended late, now or as soon as the store answers.
 
     Args:
         lease: None of a read.
         within: Calls a function with the context variables of the caller.
-        newest: Whether no attempt was started after this one. A late "nothing happened" speaks for its own attempt
-            only: a newer one may have done it.
+        alone: Whether no other attempt can have taken effect. A late "nothing happened" speaks for its own attempt
+            only: an earlier or a newer one may have done it.
     """
     if lease is None:
         return
-    settlement = _settlement(state, lease, outcome, active.settings.secrets)
-    if settlement is None or not (newest or settlement.state == "done"):
+    label = TRUSTED if state.admitted is None else state.admitted.traits.label
+    secrets = active.settings.secrets_for(label)
+    settlement = _settlement(state, lease, outcome, secrets)
+    if settlement is None or not (alone or settlement.state == "done"):
         return
     refused = partial(within, tell_refused, active, state.call, settlement)
     keep = partial(unsaved.settle, settlement, lease.claim, refused)
