@@ -41,7 +41,7 @@ _SAYS_IT_STARTED = ("may have", "was started", "carried out", "already done")
 def check(world: World) -> None:
     """Note every promise that the world broke."""
     told = dict(_list_results(world))
-    for promise, judge in _CHECKS.items():
+    for promise, judge in _CHECKS:
         for words in judge(world, told):
             world.violate(promise, words)
 
@@ -79,6 +79,28 @@ def note_start(world: World, order: str, amount: float) -> None:
     world.violate("allowed", f"it started without the approval of {required}")
 
 
+def _other_arguments(world: World, told: Told) -> Iterator[str]:
+    """Nobody is told that something is done which was done with other arguments."""
+    amounts = world.scenario.amounts
+    if len(amounts) < 2:
+        return
+    for process, amount in zip(world.processes, amounts, strict=True):
+        done = [each for each in told.get(process.name, ()) if each.failure is None]
+        if done and not any(each.amount == amount for each in world.effects):
+            yield "told done, and it was done with other arguments"
+
+
+def _allowed(world: World, told: Told) -> Iterator[str]:
+    """Each start has words of its own."""
+    required = world.scenario.required_approvals
+    if not required or world.is_deployed:
+        return
+    agreed = sum(" approves " in said or " edits " in said for said in world.people)
+    acts = {each.key for each in world.effects}
+    if world.scenario.is_write and len(acts) * required > agreed:
+        yield f"{len(acts)} writes with {agreed} words"
+
+
 def _once(world: World, told: Told) -> Iterator[str]:
     scenario = world.scenario
     if not scenario.is_write:
@@ -91,8 +113,8 @@ def _once(world: World, told: Told) -> Iterator[str]:
             return
     if scenario.declare.get("repeatable"):
         return
-    # Two equal calls without a key are held by the guard, which is a help and no promise.
-    is_wanted_once = len({*scenario.orders}) == len(scenario.orders)
+    # Two equal calls without a key are held by the guard, which helps where nothing goes wrong, and promises nothing.
+    is_wanted_once = len({*scenario.orders}) == len(scenario.orders) or not world.cost
     is_one_act = "key" in scenario.declare or (
         len(_runs(world)) == 1 and is_wanted_once
     )
@@ -129,6 +151,8 @@ def _truth(world: World, told: Told) -> Iterator[str]:
         if failure is None:
             if not world.effects:
                 yield "told done, and nothing has happened"
+            elif not _is_true_result(world, result):
+                yield f"told {result.value!r:.20}, which no attempt has returned"
             continue
         code = str(failure.code)
         if not (mine and world.scenario.is_write):
@@ -139,6 +163,12 @@ def _truth(world: World, told: Told) -> Iterator[str]:
         if failure.retryable or not any(words in text for words in _SAYS_IT_STARTED):
             retryable = ", retryable," if failure.retryable else ""
             yield f"told {code}{retryable} and it has happened"
+
+
+def _is_true_result(world: World, result: ToolResult) -> bool:
+    if world.scenario.declare.get("deferred") or world.scenario.deploy:
+        return True  # `_delivered` looks at these
+    return str(result.value).startswith("receipt-")
 
 
 def _results_and_effects(
@@ -160,7 +190,16 @@ def _results_and_effects(
 
 
 def _doubt(world: World, told: Told) -> Iterator[str]:
-    """A write that is in doubt in the ledger was never told as certainly failed, and the other way round."""
+    """What is in doubt is not told as what may be called again, and what is not is not told as in doubt."""
+    scenario = world.scenario
+    if not (
+        world.is_disturbed
+        or scenario.counts_as_gone
+        or scenario.declare.get("deferred")
+    ):
+        said = {_say(result) for results in told.values() for result in results}
+        if "IN_DOUBT" in said:
+            yield "told IN_DOUBT, and nothing has gone wrong"
     for name, results in told.items():
         for result in results:
             if result.failure is None or str(result.failure.code) in SOMEBODY_ELSE:
@@ -216,12 +255,14 @@ def _ends(world: World, told: Told) -> Iterator[str]:
             yield f"a run waits for ever{words}"
 
 
-_CHECKS: Mapping[str, Callable[[World, Told], Iterator[str]]] = {
-    "once": _once,
-    "one result": _one_result,
-    "truth": _truth,
-    "doubt": _doubt,
-    "ledger": _ledger,
-    "delivered": _delivered,
-    "ends": _ends,
-}
+_CHECKS: tuple[tuple[str, Callable[[World, Told], Iterator[str]]], ...] = (
+    ("once", _once),
+    ("once", _other_arguments),
+    ("one result", _one_result),
+    ("truth", _truth),
+    ("doubt", _doubt),
+    ("ledger", _ledger),
+    ("delivered", _delivered),
+    ("allowed", _allowed),
+    ("ends", _ends),
+)

@@ -145,15 +145,14 @@ class Scenario:
             jitter=lambda: 0.5,
             policy=hr.Policy(approval_s=1000),
         )
-        principal = self.principal
-        if process.starts > 1 and self.resumer is not None:
-            principal = self.resumer
-        who: dict[str, Any] = {"principal": principal} if principal else {}
         amount = self.amounts[world.processes.index(process) % len(self.amounts)]
         model = self.obedient_model(world, amount)
-        if world.load_run(process.run_id) is not None:
-            return await runtime.resume(process.run_id, model=model, **who)
-        return await runtime.run("Go.", model=model, run_id=process.run_id, **who)
+        if world.load_run(process.run_id) is None:
+            who = {"principal": self.principal} if self.principal else {}
+            return await runtime.run("Go.", model=model, run_id=process.run_id, **who)
+        resumer = self.principal if self.resumer is None else self.resumer
+        who = {"principal": resumer} if resumer else {}
+        return await runtime.resume(process.run_id, model=model, **who)
 
     def obedient_model(self, world: World, amount: float) -> ScriptedModel:
         """Return a model that calls again where it reads that it may, at most twice."""

@@ -204,6 +204,7 @@ class Process:
     def start(self) -> None:
         """Start, or start again after a death."""
         self.starts += 1
+        self.world.last = self
         self._names = 0
         self.pending = []
         self.state = "running"
@@ -318,6 +319,10 @@ class World:
         self.violations: list[tuple[str, str]] = []
         self.reached: set[str] = set()
         self.active: Process | None = None
+        self.is_disturbed = False
+        """Whether anything but the order of processes was other than it should be."""
+        self.last: Process | None = None
+        """Who went on last."""
         self.processes = [
             Process(self, name, name.rstrip("*"), scenario.main)
             for name in scenario.runs
@@ -336,7 +341,8 @@ class World:
         raise AssertionError("nothing in a simulated process may hold up its thread")
 
     def token_hex(self, nbytes: int | None = None) -> str:
-        assert self.active is not None
+        if self.active is None:  # code of a process that has died, on its way out
+            return "0" * 2 * (nbytes or 32)
         return self.active.make_name(nbytes or 32)
 
     def name_own(self) -> str:
@@ -443,8 +449,9 @@ class World:
             if name == "claim" and answer.state.is_taken:
                 # as a durable store does, so that others learn of its death
                 claim = arguments[0]
-                row = self.store._ledger.rows[claim.scope, claim.key]
-                row.owner = process.identity
+                row = self.store._ledger.rows.get((claim.scope, claim.key))
+                if row is not None:
+                    row.owner = process.identity
         for key, row in self.store._ledger.rows.items():
             state, fence = self._settled.get(key, ("", 0))
             if (state == "done" != row.state) or row.fence < fence:
@@ -556,8 +563,12 @@ class World:
         return options
 
     def _answers(self) -> Iterator[Option]:
-        """Answers to what processes wait for; a store answers one process in order."""
+        """Answers to what processes wait for; a store answers one process in order.
+
+        The process that went on last goes on for nothing; that another one overtakes it is a disturbance.
+        """
         waiting = [each for each in self.processes if each.pending]
+        waiting.sort(key=lambda each: each is not self.last)
         for number, process in enumerate(waiting):
             cost = 1 if number else 0
             has_store = False
@@ -573,6 +584,8 @@ class World:
 
     def _answer(self, event: Pending, how: str) -> None:
         process = event.process
+        self.last = process
+        self.is_disturbed |= how not in ("", "ok", "tells the truth")
         process.pending.remove(event)
         process.history.append((event.kind, event.name, event.about, how, self.now))
         event.answer(how)
@@ -627,7 +640,11 @@ class World:
         if not others:
             yield Option(0, label, partial(self._pass_time, at))
         elif self.scenario.is_slow and any(each.pending for each in self.processes):
-            yield Option(1, f"meanwhile {label}", partial(self._pass_time, at))
+            yield Option(1, f"meanwhile {label}", partial(self._overtake_time, at))
+
+    def _overtake_time(self, at: float) -> None:
+        self.is_disturbed = True
+        self._pass_time(at)
 
     def _pass_time(self, at: float) -> None:
         self.now = max(self.now, at)
@@ -663,12 +680,12 @@ class World:
                 yield Option(1, label, partial(self._cancel_caller, process))
 
     def _cancel(self, run_id: str) -> None:
-        self.is_cancelled = True
+        self.is_cancelled = self.is_disturbed = True
         self.people.append(f"cancel {run_id}")
         self.store.request_cancel(run_id)
 
     def _cancel_caller(self, process: Process) -> None:
-        self.is_cancelled = True
+        self.is_cancelled = self.is_disturbed = True
         process.history.append(("cancelled", self.now))
         process.task.cancel()
 
@@ -705,6 +722,7 @@ class World:
             (
                 self.now,
                 self.is_deployed,
+                self.last.name if self.last else "",
                 tuple((each.state, *each.history) for each in self.processes),
                 tuple(rows),
                 tuple(questions),
