@@ -105,6 +105,8 @@ class AskHuman(Struct, frozen=True):
         refused: The id of the stored approval that a claim has just refused; another one is needed.
         awaits_result: The answer is the result of the call, as `{"value": ...}` in place of arguments; no call uses it
             up.
+        write: Of a write that awaits its result: the name of its claim, see `records.name_write`. Whoever asks for that
+            write's result asks the same question.
         is_preview: The call is not made now: the question is stored, nobody here is asked, and no approval is used.
         is_recall: Only what was decided about this very call counts: nothing is stored, nobody is asked, and no
             approval is used. None where nothing was.
@@ -126,6 +128,7 @@ class AskHuman(Struct, frozen=True):
     writes: bool = False
     refused: str = ""
     awaits_result: bool = False
+    write: str = ""
     is_preview: bool = False
     is_recall: bool = False
     provenance: Provenance | None = None
@@ -179,6 +182,7 @@ class Claim(Struct, frozen=True, gc=False):
         key_ttl_s: For how long the far side recognises a key; a write that started before that is in doubt.
         approval: The id of the stored question whose approval the claim uses. Empty for a write that needs none, or
             whose approval was used before.
+        deferred: Its result comes from outside: it is `waiting` until that is delivered.
     """
 
     scope: str
@@ -193,6 +197,7 @@ class Claim(Struct, frozen=True, gc=False):
     repeat_window_s: float = 0.0
     key_ttl_s: float = float("inf")
     approval: str = ""
+    deferred: bool = False
 
 
 class LookUp(Struct, frozen=True):
@@ -212,6 +217,8 @@ class ClaimState(Enum):
     """Somebody started it; ask the tool's `verify` first."""
     DONE = "done"
     """It has happened; here is its result."""
+    STARTED = "started"
+    """It was started, and its result comes from outside."""
     BUSY = "busy"
     """Somebody is doing it now."""
     LOCKED = "locked"
@@ -353,11 +360,13 @@ class Wait(Struct, frozen=True):
     until: float = 0.0
 
 
-SettledState: TypeAlias = Literal["done", "failed", "in_doubt"]
+SettledState: TypeAlias = Literal["done", "failed", "in_doubt", "waiting"]
 
 
 class Settle(Struct, frozen=True, gc=False):
     """Record how a claimed write ended. `failed` means: certainly without effect, the key may be claimed again.
+
+    `waiting` is the end of the tool of a deferred write, whose result comes later: only its locks are released.
 
     Attributes:
         may_wait: The store may delay it by some milliseconds, to commit it together with later requests. Nothing that

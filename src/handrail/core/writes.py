@@ -39,6 +39,7 @@ from handrail.core.attempts import (
     wait,
     wait_before,
 )
+from handrail.core.deferred import ask_for_result, read_delivery
 from handrail.core.run_settings import RunSettings
 from handrail.effects import (
     AGAIN,
@@ -236,7 +237,9 @@ def claim_for(call: Admitted, settings: RunSettings) -> Claim:
             traits.name, traits.version, call.arguments, call.identity
         ),
         run_id=settings.run_id,
-        replay=traits.replay_class,
+        # Its delivery says how it ended, so nothing else is asked.
+        replay="none" if traits.deferred else traits.replay_class,
+        deferred=traits.deferred,
         lease_s=_lease_s(traits, settings),
         guard=call.guarded and not traits.repeatable,
         epoch=settings.epoch,
@@ -400,12 +403,18 @@ def _perform(
     claimed = held.claimed
     match claimed.state:
         case ClaimState.FRESH | ClaimState.AGAIN:
+            if claim.deferred:
+                return (yield from _start_deferred(held, settings, began))
             outcome, state = yield from _attempt_write(
                 held.call,
                 settings,
                 began,
                 doubtful=claimed.state is ClaimState.AGAIN,
             )
+        case ClaimState.STARTED:
+            return (yield from _read_result(held))
+        case ClaimState.IN_DOUBT if held.call.traits.deferred:
+            return (yield from _read_result(held))
         case ClaimState.CHECK:
             early_s = claimed.left_s - LEASE_BEYOND_TIMEOUT_S
             outcome, state = yield from _check_then_write(held.call, settings, early_s)
@@ -421,11 +430,20 @@ def _perform(
             value = yield from compute(
                 outcome.size, lambda: results.plain(settings.redact(outcome.value))
             )
+    yield from _settle(held, state, value)
+    return outcome, state
+
+
+def _settle(
+    held: HeldClaim, state: SettledState, value: Any = None
+) -> Generator[Effect[Admitted], Any, None]:
+    """Record how a claimed write ended."""
+    claim = held.claim
     try:
         yield Settle(
             claim.scope,
             claim.key,
-            claimed.fence,
+            held.claimed.fence,
             state=state,
             value=value,
             locks=claim.locks,
@@ -433,7 +451,48 @@ def _perform(
     except (StoreUnavailable, CallCancelled):
         # The model still reads what happened. The claim stays open, so whoever claims next learns of the doubt.
         pass
-    return outcome, state
+
+
+# ---------------------------------------------------------------------- deferred writes
+
+
+def _start_deferred(
+    held: HeldClaim, settings: RunSettings, began: float | None
+) -> Generator[Effect[Admitted], Any, tuple[CallOutcome, SettledState | None]]:
+    """Ask for the result of a claimed write, start it, and return the result if it is there already."""
+    question = ask_for_result(held.call, held.claim, held.claimed.fence)
+    try:
+        # Stored before the tool runs: what it starts may answer at once.
+        yield replace(question, is_preview=True)
+    except (StoreUnavailable, CallCancelled):
+        yield from _settle(held, "failed")
+        raise
+    outcome, state = yield from _attempt_write(held.call, settings, began)
+    if state == "failed":
+        yield from _settle(held, state)
+        return outcome, state
+    if held.claim.locks:
+        yield from _settle(held, "waiting")
+    return (yield from _read_result(held))
+
+
+def _read_result(
+    held: HeldClaim,
+) -> Generator[Effect[Admitted], Any, tuple[CallOutcome, SettledState | None]]:
+    """Return the result of a deferred write that was started; or that it waits for it, or is in doubt."""
+    if held.claimed.key:  # the same act, under another key
+        held = replace(held, claim=replace(held.claim, key=held.claimed.key))
+    answer: Approval | None = None
+    try:
+        answer = yield ask_for_result(held.call, held.claim, held.claimed.fence)
+    except (StoreUnavailable, CallCancelled):
+        pass  # it was started, and waits
+    outcome = read_delivery(held.call, answer)
+    if answer is None or outcome.failure is None:
+        return outcome, None
+    if held.claimed.state is not ClaimState.IN_DOUBT:
+        yield from _settle(held, "in_doubt")
+    return outcome, "in_doubt"
 
 
 def _attempt_write(
@@ -608,6 +667,8 @@ def _outcome_in_ledger(held: HeldClaim) -> CallOutcome:
     call = held.call
     claimed = held.claimed
     name = call.tool.name
+    if claimed.state is ClaimState.DONE and call.traits.deferred:
+        return CallOutcome(call, claimed.value, attempts=1)
     if claimed.state is ClaimState.DONE:
         note = "this was already done; the earlier result is repeated, nothing was done again"
         failure = retries.too_large_again(claimed.value)

@@ -96,9 +96,10 @@ class Approvals:
         """
         store = self._store
         asked = replace(asked, principal=active.principal)
-        if not isinstance(store, ApprovalStore) or not active.settings.keeps:
+        is_kept = active.settings.keeps or asked.write
+        if not isinstance(store, ApprovalStore) or not is_kept:
             # Nobody could come back for the answer of a call that belongs to no run.
-            if asked.is_recall or asked.is_preview:
+            if asked.is_recall or asked.is_preview or asked.awaits_result:
                 return None
             return await self._decide_without_store(active, asked)
         try:
@@ -229,6 +230,9 @@ class Approvals:
         The requests of a cancelled run are closed; if the run is resumed, its call gets a new one.
         """
         in_place = active.recording is not None
+        if asked.write:
+            # named by its write, whichever run has asked it first
+            return await self._store_request(store, active, asked, asked.place)
         stored = await wait_for(store.list_approvals(state="", run_id=active.id))
         earlier = [each for each in stored if _is_about(each, asked, in_place=in_place)]
         for each in earlier:
@@ -257,7 +261,8 @@ class Approvals:
         stored = await wait_for(store.ask(question, within_s=within_s))
         if active.words is not None:
             active.words.asked_now.add(stored.id)
-        if self._services.notifier is not None:
+        is_told = asked.write and not asked.is_preview
+        if self._services.notifier is not None and not is_told:
             self._services.unnoticed.add(stored.id)
         return stored
 
@@ -404,7 +409,10 @@ def _fits(word: Approval, question: ApprovalRequest) -> bool:
 
 
 def _question(active: ActiveRun, asked: AskHuman, place: str) -> ApprovalRequest:
-    name = digest({"run": active.id, "place": place, "digest": asked.digest})[:16]
+    named: dict[str, Json] = {"write": asked.write}
+    if not asked.write:
+        named = {"run": active.id, "place": place, "digest": asked.digest}
+    name = digest(named)[:16]
     return ApprovalRequest(
         id=f"a_{name}",
         run_id=active.id,
@@ -420,6 +428,7 @@ def _question(active: ActiveRun, asked: AskHuman, place: str) -> ApprovalRequest
         place=asked.place,
         required_approvals=asked.required_approvals,
         principal=asked.principal,
+        used_by=asked.write,
     )
 
 

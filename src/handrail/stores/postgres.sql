@@ -43,7 +43,7 @@ CREATE TABLE steps(
   body text COLLATE "C" NOT NULL, elapsed_s double precision NOT NULL DEFAULT 0, at double precision NOT NULL, PRIMARY KEY(run_id, step_key));
 CREATE TABLE effects(
   number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, scope text COLLATE "C" NOT NULL, key text COLLATE "C" NOT NULL, fingerprint text COLLATE "C" NOT NULL, run_id text COLLATE "C" NOT NULL, step_key text COLLATE "C",
-  state text COLLATE "C" NOT NULL CHECK(state IN ('claimed', 'done', 'failed', 'in_doubt')),
+  state text COLLATE "C" NOT NULL CHECK(state IN ('claimed', 'waiting', 'done', 'failed', 'in_doubt')),
   replay text COLLATE "C" NOT NULL CHECK(replay IN ('key', 'verify', 'none')),
   owner text COLLATE "C" NOT NULL, fence bigint NOT NULL, epoch bigint NOT NULL DEFAULT 0, lease_until double precision NOT NULL, begun double precision NOT NULL,
   value text COLLATE "C", artifact text COLLATE "C", resolved_by text COLLATE "C", updated double precision NOT NULL, UNIQUE(scope, key)) WITH (fillfactor = 80);

@@ -76,8 +76,8 @@ WHERE run_id = ? AND status IN ('queued', 'running', 'waiting', 'poisoned') RETU
 
 -- ask: A question to a person, unless it has been asked.
 INSERT INTO approvals(id, run_id, call_id, tool, digest, arguments, risk, reason, description, asked, expires, pin,
-  parameters, place, people, principal, state, decided_by, because)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'open', '""', '""') ON CONFLICT(id) DO NOTHING
+  parameters, place, people, principal, used_by, state, decided_by, because)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'open', '""', '""') ON CONFLICT(id) DO NOTHING
 
 -- change: What people have said on a question, if it still stands as whoever decided has seen it.
 UPDATE approvals SET state = ?, decided_by = ?, because = ?, edited = ?, people = ?, agreed = ?, expires = ?
@@ -147,6 +147,10 @@ FROM effects WHERE scope = ? AND key = ?
 -- resolve: A person's word on how a write ended, where nobody knows it or will say it.
 UPDATE effects SET state = ?, value = ?, resolved_by = ?, updated = ?
 WHERE scope = ? AND key = ? AND (state = 'in_doubt' OR state = 'claimed' AND fence = ? AND lease_until <= ?)
+
+-- deliver: How a write ended that waited for its result from outside, if it still does.
+UPDATE effects SET state = ?, value = ?, updated = ?
+WHERE scope = ? AND key = ? AND fence = ? AND state IN ('waiting', 'in_doubt') RETURNING 1
 
 -- release: The key of a write that was taken back is free again.
 UPDATE effects SET state = 'failed', resolved_by = ?, updated = ?

@@ -14,7 +14,7 @@ CREATE TABLE steps(
   body TEXT NOT NULL, elapsed_s REAL NOT NULL DEFAULT 0, at REAL NOT NULL, PRIMARY KEY(run_id, step_key)) WITHOUT ROWID;
 CREATE TABLE effects(
   number INTEGER PRIMARY KEY, scope TEXT NOT NULL, key TEXT NOT NULL, fingerprint TEXT NOT NULL, run_id TEXT NOT NULL, step_key TEXT,
-  state TEXT NOT NULL CHECK(state IN ('claimed', 'done', 'failed', 'in_doubt')),
+  state TEXT NOT NULL CHECK(state IN ('claimed', 'waiting', 'done', 'failed', 'in_doubt')),
   replay TEXT NOT NULL CHECK(replay IN ('key', 'verify', 'none')),
   owner TEXT NOT NULL, fence INTEGER NOT NULL, epoch INTEGER NOT NULL DEFAULT 0, lease_until REAL NOT NULL, begun REAL NOT NULL,
   value TEXT, artifact TEXT, resolved_by TEXT, updated REAL NOT NULL, UNIQUE(scope, key));

@@ -30,7 +30,7 @@ from handrail.surroundings.clock import unix_time
 ABANDONED = "abandoned"
 """The state of a write whose owner's lease has expired and that nobody has resolved: it is claimed in the store."""
 
-_STATES = ("claimed", ABANDONED, "done", "failed", "in_doubt")
+_STATES = ("claimed", ABANDONED, "waiting", "done", "failed", "in_doubt")
 
 
 @click.group("ledger", cls=options.Commands)
@@ -253,6 +253,8 @@ def _can_be_resolved(write: WriteRecord) -> bool:
 def _why_not(write: WriteRecord) -> str:
     if write.state == "claimed":
         return f"it is under way, for {span(write.lease_until - unix_time())} at most"
+    if write.state == "waiting":
+        return "its result comes from outside: `handrail approvals answer` delivers it; `deny` if there will be none"
     if write.resolved_by:
         by = f", resolved by {write.resolved_by}"
     else:
