@@ -84,7 +84,7 @@ def approve(
 
     Raises:
         ConfigError: There is no such question, it is no longer open, the arguments do not fit the tool, or the store
-            keeps no standing approvals; or several people must agree, and this person does not count.
+            keeps no standing approvals; or this person's approval does not count, see `records.not_counted`.
             Nothing was decided.
     """
     check_person("by", by)
@@ -95,14 +95,11 @@ def approve(
             f"the question {id!r} waits for the result of {asked.tool}, and not for an approval; "
             "`deliver` it, or `handrail approvals answer`"
         )
-    if (
-        asked.required_approvals > 1
-        and asked.state == "open"
-        and (why := _why_not(asked, by, edited, scope))
-    ):
-        raise ConfigError(
-            f"{why}. Nothing was decided: {asked.tool} needs {asked.required_approvals} approvals"
-        )
+    if asked.state == "open" and (why := _why_not(asked, by, edited, scope)):
+        needed = "somebody else's approval"
+        if asked.required_approvals > 1:
+            needed = f"{asked.required_approvals} approvals"
+        raise ConfigError(f"{why}. Nothing was decided: {asked.tool} needs {needed}")
     if edited is not None and scope != "once":
         raise ConfigError(
             "other arguments are for one call; a standing approval is on calls as they are asked about"
@@ -261,12 +258,13 @@ def _why_not(
     edited: Mapping[str, Json] | None,
     scope: ApprovalScope,
 ) -> str:
-    """Return why a yes cannot count where several people must agree; empty when it can."""
-    if edited is not None:
+    """Return why a yes cannot count; empty when it can."""
+    several = asked.required_approvals > 1
+    if several and edited is not None:
         return "other arguments are not what the others agree to; deny it, so that the model asks again"
-    if scope != "once":
+    if several and scope != "once":
         return "a standing approval cannot take the place of several people; approve this call only"
-    return not_counted(by, asked.agreed, asked.principal)
+    return not_counted(by, asked)
 
 
 def describe_decision(asked: ApprovalRequest) -> str:
@@ -312,15 +310,16 @@ def revoke(store: StandingApprovalStore, id: str, *, by: str) -> StandingApprova
 
 
 def write(store: LedgerStore, scope: str, key: str) -> WriteRecord:
-    """Return a write of the ledger.
+    """Return a write of the ledger; the scope is empty without a tenant.
 
     Raises:
         ConfigError: There is no such write.
     """
     found = result_now(store.load_write(scope, key))
     if found is None:
+        of_tenant = f"of the tenant {scope!r} " if scope else ""
         raise ConfigError(
-            f"there is no write {scope!r} {key!r} in this store; `handrail ledger list` shows the newest"
+            f"there is no write {key!r} {of_tenant}in this store; `handrail ledger list` shows the newest"
         )
     return found
 
@@ -348,7 +347,7 @@ def resolve(
     )
     if (now.state, now.resolved_by) != (state, by):
         raise ConfigError(
-            f"the write {scope} {key} takes no word: it is {now.state.replace('_', ' ')}"
+            f"the write {key} takes no word: it is {now.state.replace('_', ' ')}"
         )
     _note(
         store,
@@ -357,6 +356,7 @@ def resolve(
         by=by,
         scope=scope,
         key=key,
+        tool=now.tool,
         state=state,
         fence=now.fence,
     )

@@ -100,8 +100,10 @@ class AskHuman(Struct, frozen=True):
         parameters: The JSON Schema of the arguments; an edit must fit it.
         required_approvals: How many different people must agree; see `records.not_counted`.
         agreed: Who has agreed so far, where several must.
-        principal: On whose behalf the call is made; where several must agree, this person does not count.
+        principal: On whose behalf the call is made; this person's own approval does not count.
+        own_approval: It counts where one person is enough; see `Policy.own_approval`.
         writes: Whether the call is a write, whose claim uses the approval.
+        key: The key of a write whose tool declares one: where the call is of no run, its question belongs to the key.
         refused: The id of the stored approval that a claim has just refused; another one is needed.
         awaits_result: The answer is the result of the call, as `{"value": ...}` in place of arguments; no call uses it
             up.
@@ -125,7 +127,9 @@ class AskHuman(Struct, frozen=True):
     required_approvals: int = 1
     agreed: Sequence[str] = ()
     principal: str = ""
+    own_approval: bool = False
     writes: bool = False
+    key: str = ""
     refused: str = ""
     awaits_result: bool = False
     write: str = ""
@@ -137,7 +141,8 @@ class AskHuman(Struct, frozen=True):
 class Approval(Struct, frozen=True):
     """A person's decision about one call. `arguments` holds an edited version, which is validated again before it runs.
 
-    `expired` is no decision: nobody answered while the question was open. `scope` says which calls it covers: this one,
+    `expired` is no decision: nobody answered while the question was open. Nor is `unasked`: nobody who could approve is
+    here, and the question cannot be kept for later, for this `reason`. `scope` says which calls it covers: this one,
     or all of the tool that are asked about for the same reason, in this run or in any. Without a store for standing
     approvals it counts once. `question` is the id of the stored question that it answers, if the write's claim has yet
     to use it.
@@ -150,6 +155,7 @@ class Approval(Struct, frozen=True):
     expired: bool = False
     scope: ApprovalScope = "once"
     question: str = ""
+    unasked: bool = False
 
 
 CallT = TypeVar("CallT")
@@ -173,6 +179,7 @@ class Claim(Struct, frozen=True, gc=False):
     """Take the right to perform the write named by (`scope`, `key`), or learn what became of it.
 
     Attributes:
+        scope: The tenant; empty without one.
         fingerprint: Digest of tool, declared version and canonical arguments; the same key with another is a conflict.
         lease_s: Seconds after which an unsettled claim counts as abandoned; longer than the tool's timeout.
         epoch: The epoch of a stored run: its new owner need not wait for the leases of earlier owners.
@@ -183,6 +190,7 @@ class Claim(Struct, frozen=True, gc=False):
         approval: The id of the stored question whose approval the claim uses. Empty for a write that needs none, or
             whose approval was used before.
         deferred: Its result comes from outside: it is `waiting` until that is delivered.
+        tool: The name of the tool, which the ledger shows.
     """
 
     scope: str
@@ -198,6 +206,7 @@ class Claim(Struct, frozen=True, gc=False):
     key_ttl_s: float = float("inf")
     approval: str = ""
     deferred: bool = False
+    tool: str = ""
 
 
 class LookUp(Struct, frozen=True):
@@ -226,7 +235,7 @@ class ClaimState(Enum):
     IN_DOUBT = "in_doubt"
     """Somebody started it and nobody knows how it ended."""
     CONFLICT = "conflict"
-    """The key was used with other arguments."""
+    """The key was used with other arguments, or by another tool."""
     UNAPPROVED = "unapproved"
     """The write may start, but not under this approval: another call has used it, or it has expired."""
 
@@ -245,7 +254,9 @@ class Claimed(Struct, frozen=True, gc=False):
     `repeated` marks an answer of the repeat guard (another key, the same act). `key` is then the key of the earlier
     write if that is DONE, or IN_DOUBT and can be claimed by this key to find out. `left_s` is the rest of a dead
     owner's lease: until then its requests may still be under way. With BUSY it is the rest of the lease of an
-    earlier owner of the same run; 0 if the write belongs to another run.
+    earlier owner of the same run; 0 if the write belongs to another run. With LOCKED it is for how long a write in
+    doubt still holds what this one touches; 0 if the other write is under way. `tool` is whose the key is, with
+    CONFLICT.
     """
 
     state: ClaimState
@@ -254,6 +265,7 @@ class Claimed(Struct, frozen=True, gc=False):
     repeated: bool = False
     left_s: float = 0.0
     key: str = ""
+    tool: str = ""
 
 
 class Invoke(Struct, Generic[CallT], frozen=True, gc=False):
@@ -316,10 +328,14 @@ class End(Enum):
 
 
 class Unfinished(Struct, frozen=True):
-    """The tool was ended by its deadline, or because the run was cancelled."""
+    """The tool was ended by its deadline, or because the run was cancelled.
+
+    `holders` says whose tools held the threads that one which was not started has waited for.
+    """
 
     end: End
     cancelled: bool = False
+    holders: str = ""
 
 
 Outcome: TypeAlias = Returned | Raised | Unfinished
@@ -369,6 +385,8 @@ class Settle(Struct, frozen=True, gc=False):
     `waiting` is the end of the tool of a deferred write, whose result comes later: only its locks are released.
 
     Attributes:
+        locks: What the write touches. It lets go of them, unless it is in doubt and its tool may run on.
+        has_ended: The tool of a write in doubt has ended in this process.
         may_wait: The store may delay it by some milliseconds, to commit it together with later requests. Nothing that
             depends on it starts before the store has answered.
     """
@@ -380,6 +398,7 @@ class Settle(Struct, frozen=True, gc=False):
     value: Json = None
     locks: Sequence[str] = ()
     may_wait: bool = False
+    has_ended: bool = False
 
 
 class Renew(Struct, frozen=True):

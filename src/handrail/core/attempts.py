@@ -68,6 +68,8 @@ class CallOutcome(Struct):
     """Whether the value is plain for certain; see `effects.Returned`."""
     body: bytes | None = None
     """The value as JSON, where it was encoded for the ledger."""
+    runs_on: bool = False
+    """Whether the tool has not ended."""
 
 
 def reserve(call: Admitted) -> Generator[Effect[Admitted], Any, Failure | None]:

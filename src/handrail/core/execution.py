@@ -80,9 +80,14 @@ def execute(call: Admitted, settings: RunSettings, times: Times = NOW) -> Execut
     """
     try:
         claimed: Claimed | None = None
-        if call.verdict.decision is Decision.ASK:
+        if call.traits.deferred and not settings.keeps:
+            # before anybody is asked about it: it cannot start, but somebody may have started it
+            claimed = yield from look_up(call, settings)
+            if claimed is None:
+                return _refuse(call, _refuse_to_wait(call))
+        if claimed is None and call.verdict.decision is Decision.ASK:
             # A read has used its approval to start; nobody agrees once more to read its result.
-            if call.tool.deferred and not call.tool.writes and settings.keeps:
+            if call.tool.deferred and not call.tool.writes:
                 question = replace(ask_for_result(call), is_recall=True)
                 answer: Approval | None = yield question
                 if answer is not None and answer.arguments is not None:
@@ -139,16 +144,6 @@ def _defer(
     call: Admitted, settings: RunSettings, claimed: Claimed | None, times: Times
 ) -> Generator[Effect[Admitted], Any, CallOutcome]:
     """Run a tool whose result comes from outside; return the result if it is there, else that the call waits for it."""
-    name = call.tool.name
-    if claimed is None and call.traits.writes and not settings.keeps:
-        claimed = yield from look_up(call, settings)
-    if claimed is None and not settings.keeps:
-        failure = Failure(
-            Code.NOT_PERMITTED,
-            f"`{name}` was not started: its result comes later, and this call is of no run that could wait for it.",
-            "Go on without it.",
-        )
-        return CallOutcome(call, failure=failure)
     if call.traits.writes:
         return (yield from perform_write(call, settings, claimed, times))
     question = ask_for_result(call)
@@ -158,8 +153,20 @@ def _defer(
         outcome = yield from _read(call, settings, times.began)
         if outcome.failure is not None:
             return outcome
-        answer = yield question
+        try:
+            answer = yield question
+        except (StoreUnavailable, CallCancelled):
+            pass  # it was carried out, and its question is stored
     return read_delivery(call, answer)
+
+
+def _refuse_to_wait(call: Admitted) -> Failure:
+    return Failure(
+        Code.NOT_PERMITTED,
+        f"`{call.tool.name}` was not started: its result comes later, and this call is of no run that could wait for "
+        "it.",
+        "Go on without it.",
+    )
 
 
 def _approve(
@@ -272,7 +279,7 @@ def shape_at_length(
         note = join_notes(note, results.describe_hidden(shaped.hidden))
     handle = ""
     if shaped.cut:
-        handle, rest = yield from _store_rest(shaped.whole, settings)
+        handle, rest = yield from _store_rest(shaped.whole)
         note = join_notes(note, f"{shaped.cut}; {rest}")
     text = shaped.text
     if note:
@@ -295,17 +302,15 @@ def shape_at_length(
 
 def _cut(outcome: CallOutcome, settings: RunSettings) -> tuple[Any, results.Shaped]:
     """Return the value without secrets, and what of it the model reads."""
-    value = settings.redact(outcome.value)
+    value = settings.redact(outcome.value, outcome.call.tool.label)
     most_bytes = outcome.call.tool.result_bytes or settings.result_bytes
     return value, results.shape(value, most_bytes)
 
 
 def _store_rest(
-    whole: str, settings: RunSettings
+    whole: str,
 ) -> Generator[Effect[Admitted], Any, tuple[str, str]]:
     """Store the whole text of a result that was cut; return its handle, and how the model reads the rest."""
-    if not settings.keeps:
-        return "", "the rest was not stored"
     try:
         handle: str = yield Keep(whole)
     except (StoreUnavailable, CallCancelled):
@@ -317,8 +322,9 @@ def _shape_failure(
     outcome: CallOutcome, failure: Failure, settings: RunSettings
 ) -> ToolResult:
     call = outcome.call
-    if settings.secrets is not None:
-        failure = settings.secrets.failure(failure)
+    secrets = settings.secrets_for(call.tool.label)
+    if secrets is not None:
+        failure = secrets.failure(failure)
     text = results.failure_text(failure)
     return ToolResult(
         call.call.id,

@@ -90,7 +90,6 @@ def submit(
     is_idempotent = given.pop("idempotent", False)
     engine = engine.serve(given.pop("scope", None))
     store = _require_store(engine)
-    principal = given.pop("principal", None)
     messages = conversation_of(question, system=given.pop("system", ""))
     active = engine.open_run(run=run_id, is_audited=False, **given)
     sound = sanitize(messages, reads=engine.reads)
@@ -107,7 +106,6 @@ def submit(
         dispatcher=DEFAULT,
         queue=queue,
         priority=priority,
-        principal=principal or engine.principal or None,
         tools=tools,
     )
     try:

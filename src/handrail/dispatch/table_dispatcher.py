@@ -18,7 +18,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from secrets import token_hex
-from threading import Lock
 from typing import Any, TypeVar
 
 from handrail.dispatch.port import (
@@ -40,6 +39,7 @@ from handrail.stores.durable import DurableStore
 from handrail.stores.group_commit import Writer
 from handrail.stores.requests import GroupOperation
 from handrail.surroundings.clock import monotonic
+from handrail.workers import fork_safety
 
 T = TypeVar("T")
 
@@ -74,7 +74,7 @@ class TableDispatcher:
         self.timing = timing
         self._store = store
         self._rows = rows
-        self._lock = Lock()
+        self._lock = fork_safety.new_lock()
         self._own_writer: Writer | None = None
         self._is_closed = False
         self._shift: _Shift | None = None

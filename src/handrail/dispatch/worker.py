@@ -317,7 +317,6 @@ class Worker:
                     taken.submission.model_wait, most_s=self._await_model_s
                 ),
                 model=model,
-                principal=taken.submission.principal,
                 deps=self._deps,
                 inject=self._inject,
             )

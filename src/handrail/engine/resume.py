@@ -21,7 +21,6 @@ from handrail.core.history import lost_read, lost_write
 from handrail.core.policy import Policy
 from handrail.core.results import failure_text
 from handrail.core.trust import Trust, list_trusted_texts
-from handrail.core.writes import name_scope
 from handrail.engine.active_run import ActiveRun, Earlier, is_driven_here
 from handrail.engine.engine import Engine, Verb
 from handrail.errors import ConfigError, RunUnderWay
@@ -175,13 +174,13 @@ def _find_lost_results(
     if isinstance(engine.store, LedgerStore):
         # a claim does not name its call, so every call of a tool that has written is in doubt
         for write in (yield engine.store.list_writes(run_id=run_id, most=_EVERY)):
-            started.add(write.scope)
+            started.add(write.tool)
     results: dict[str, ToolResult] = {}
     for key, call in calls.items():
         failure = lost_write(call.name)
         if engine.reads(call.name):
             failure = lost_read(call.name)
-        elif has_ledger and name_scope(engine.scope_prefix, call.name) not in started:
+        elif has_ledger and call.name not in started:
             failure = refuse_cancelled(call)
         results[key] = ToolResult(
             call.id, call.name, failure=failure, text=failure_text(failure)
@@ -209,15 +208,10 @@ def _read_trust(engine: Engine, rounds: Sequence[Round]) -> Trust:
     for each in rounds:
         if each.asked.trust is not None:
             trust.inherit(each.asked.trust)
-        trust.trust_words(list_trusted_texts(each.asked.messages, trust))
-        handed_over = [
-            m.result for m in each.asked.messages if isinstance(m, ToolMessage)
-        ]
-        recorded = [
-            result_from_json(step.body) for step in each.steps if step.kind == "call"
-        ]
-        for result in (*handed_over, *recorded):
-            trust.note(engine.label_result(result))
+        trust.note_handed_over(each.asked.messages, engine.label_result)
+        for step in each.steps:
+            if step.kind == "call":
+                trust.note(engine.label_result(result_from_json(step.body)))
     return trust
 
 
@@ -264,6 +258,9 @@ def open_stored_run(
 ) -> tuple[ActiveRun, RunInput, Model]:
     """Return a stored run as an active one, its input and its model.
 
+    Args:
+        principal: Who resumes it. The run goes on acting for the person it was started for.
+
     Raises:
         ConfigError: It is a workflow, or its model was an object, which cannot be stored.
         JournalMismatch: Its input cannot be read by this version.
@@ -289,11 +286,12 @@ def open_stored_run(
         options=asked.options,
         selector=selector,
         flow=rules_from_json(asked.flow) if flow is None else flow,
-        principal=principal,
+        principal=asked.principal,
         approver=approver,
         policy=policy_of(engine, stored),
         is_audited=is_audited,
     )
+    active.note_resumed_by(engine.principal if principal is None else principal)
     active.keep_boundaries(asked.boundary_secret)
     resolved = engine.resolve_model(model if model is not None else asked.model)
     messages = asked.messages

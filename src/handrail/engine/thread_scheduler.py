@@ -186,10 +186,10 @@ class LoopThread:
     """One event loop in a daemon thread, started when it is first needed."""
 
     def __init__(self) -> None:
-        fork_safety.reset_after_fork(self)
+        fork_safety.reset_after_fork(self.reset)
 
     def reset(self) -> None:
-        """See `fork_safety.ForkSafe.reset`."""
+        """See `fork_safety.reset_after_fork`."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: Thread | None = None
         self._guard = Lock()

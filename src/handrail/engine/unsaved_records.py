@@ -68,10 +68,10 @@ class UnsavedRecords:
     def __init__(self, store: Store, runs: RunStore | None) -> None:
         self._store = store
         self._runs = runs
-        fork_safety.reset_after_fork(self)
+        fork_safety.reset_after_fork(self.reset)
 
     def reset(self) -> None:
-        """See `fork_safety.ForkSafe.reset`: the records belong to the process that made them."""
+        """See `fork_safety.reset_after_fork`: the records belong to the process that made them."""
         self._unsaved: dict[tuple[str | int, ...], _Unsaved] = {}
         self._change = Condition()
         self._is_offering = False
@@ -108,7 +108,7 @@ class UnsavedRecords:
         """
         logs.log.warning(
             "how %s ended could not be recorded; the store is asked again until it answers (key %s)",
-            settle.scope,
+            claim.tool,
             settle.key,
         )
         self._hold(_Unsaved(settle, monotonic() + LONGEST_HELD_S, claim, refused))
@@ -284,7 +284,7 @@ def _give_up(unsaved: _Unsaved) -> None:
     name = (
         f"run {record.run_id}"
         if isinstance(record, JournalEntry)
-        else f"{record.scope} (key {record.key})"
+        else f"the write {record.key}"
     )
     logs.log.error(
         "the end of %s could not be recorded, and is not offered to the store any more",

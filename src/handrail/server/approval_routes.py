@@ -52,7 +52,7 @@ async def decide(call: ApiCall) -> Json:
         state=decided.state,
         by=decided.by,
     )
-    goes_on = await call.deployment.go_on(decided.run_id, decided.principal)
+    goes_on = await call.deployment.go_on(decided.run_id, call.by.name)
     return {"approval": describe_question(decided, time_text), "goes_on": goes_on}
 
 

@@ -76,11 +76,11 @@ WHERE run_id = ? AND status IN ('queued', 'running', 'waiting', 'poisoned') RETU
 
 -- ask: A question to a person, unless it has been asked.
 INSERT INTO approvals(id, run_id, call_id, tool, digest, arguments, risk, reason, description, asked, expires, pin,
-  parameters, place, people, principal, used_by, state, decided_by, because)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'open', '""', '""') ON CONFLICT(id) DO NOTHING
+  parameters, place, people, principal, own_approval, used_by, state, decided_by, because)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'open', '""', '""') ON CONFLICT(id) DO NOTHING
 
 -- change: What people have said on a question, if it still stands as whoever decided has seen it.
-UPDATE approvals SET state = ?, decided_by = ?, because = ?, edited = ?, people = ?, agreed = ?, expires = ?
+UPDATE approvals SET state = ?, decided_by = ?, because = ?, edited = ?, people = ?, own_approval = ?, agreed = ?, expires = ?
 WHERE id = ? AND state = ? AND people = ? AND agreed = ? RETURNING 1
 
 -- use: Consume an approval.
@@ -91,19 +91,23 @@ UPDATE approvals SET state = 'cancelled', because = ? WHERE run_id = ? AND state
 
 -- question: A question.
 SELECT id, run_id, call_id, tool, digest, arguments, risk, reason, description, state, decided_by, because, edited,
-  asked, expires, pin, parameters, place, people, agreed, principal, used_by FROM approvals WHERE id = ?
+  asked, expires, pin, parameters, place, people, agreed, principal, own_approval, used_by FROM approvals WHERE id = ?
 
 -- questions: All questions, the oldest first.
 SELECT id, run_id, call_id, tool, digest, arguments, risk, reason, description, state, decided_by, because, edited,
-  asked, expires, pin, parameters, place, people, agreed, principal, used_by FROM approvals ORDER BY number
+  asked, expires, pin, parameters, place, people, agreed, principal, own_approval, used_by FROM approvals ORDER BY number
 
 -- questions_of: The questions of a run, the oldest first.
 SELECT id, run_id, call_id, tool, digest, arguments, risk, reason, description, state, decided_by, because, edited,
-  asked, expires, pin, parameters, place, people, agreed, principal, used_by FROM approvals WHERE run_id = ? ORDER BY number
+  asked, expires, pin, parameters, place, people, agreed, principal, own_approval, used_by FROM approvals WHERE run_id = ? ORDER BY number
+
+-- questions_about: The questions of a run about the same arguments, the oldest first.
+SELECT id, run_id, call_id, tool, digest, arguments, risk, reason, description, state, decided_by, because, edited,
+  asked, expires, pin, parameters, place, people, agreed, principal, own_approval, used_by FROM approvals WHERE run_id = ? AND digest = ? ORDER BY number
 
 -- open_questions: The questions that are open now, the oldest first.
 SELECT id, run_id, call_id, tool, digest, arguments, risk, reason, description, state, decided_by, because, edited,
-  asked, expires, pin, parameters, place, people, agreed, principal, used_by FROM approvals WHERE state = 'open' AND expires >= ? ORDER BY +number
+  asked, expires, pin, parameters, place, people, agreed, principal, own_approval, used_by FROM approvals WHERE state = 'open' AND expires >= ? ORDER BY +number
 
 -- grant: A standing word, given anew where it was revoked.
 INSERT INTO grants(id, run_id, tool, pin, reason, granted_by, granted_at) VALUES (?, ?, ?, ?, ?, ?, ?)
@@ -121,27 +125,27 @@ WHERE revoked_at = 0 AND (tool = ? OR ? = '') ORDER BY granted_at, id
 UPDATE grants SET revoked_by = ?, revoked_at = ? WHERE id = ? AND revoked_at = 0 RETURNING 1
 
 -- writes: The newest writes.
-SELECT scope, key, run_id, state, replay, fence, lease_until, begun, updated, value, resolved_by, fingerprint, owner
+SELECT scope, key, tool, run_id, state, replay, fence, lease_until, begun, updated, value, resolved_by, fingerprint, owner
 FROM effects ORDER BY number DESC LIMIT ?
 
 -- writes_in: The newest writes of a state.
-SELECT scope, key, run_id, state, replay, fence, lease_until, begun, updated, value, resolved_by, fingerprint, owner
+SELECT scope, key, tool, run_id, state, replay, fence, lease_until, begun, updated, value, resolved_by, fingerprint, owner
 FROM effects WHERE state = :state ORDER BY number DESC LIMIT ?
 
 -- writes_of: The newest writes of a run, of a state or of any.
-SELECT scope, key, run_id, state, replay, fence, lease_until, begun, updated, value, resolved_by, fingerprint, owner
+SELECT scope, key, tool, run_id, state, replay, fence, lease_until, begun, updated, value, resolved_by, fingerprint, owner
 FROM effects WHERE run_id = ? AND (state = ? OR ? = '') ORDER BY number DESC LIMIT ?
 
 -- open_writes: The newest writes that have no end. The sign keeps the planner from looking through all for their order.
-SELECT scope, key, run_id, state, replay, fence, lease_until, begun, updated, value, resolved_by, fingerprint, owner
+SELECT scope, key, tool, run_id, state, replay, fence, lease_until, begun, updated, value, resolved_by, fingerprint, owner
 FROM effects WHERE state IN ('claimed', 'in_doubt') ORDER BY +number DESC
 
 -- open_writes_of: The newest writes of a run that have no end.
-SELECT scope, key, run_id, state, replay, fence, lease_until, begun, updated, value, resolved_by, fingerprint, owner
+SELECT scope, key, tool, run_id, state, replay, fence, lease_until, begun, updated, value, resolved_by, fingerprint, owner
 FROM effects WHERE run_id = ? AND state IN ('claimed', 'in_doubt') ORDER BY number DESC
 
 -- one: A write.
-SELECT scope, key, run_id, state, replay, fence, lease_until, begun, updated, value, resolved_by, fingerprint, owner
+SELECT scope, key, tool, run_id, state, replay, fence, lease_until, begun, updated, value, resolved_by, fingerprint, owner
 FROM effects WHERE scope = ? AND key = ?
 
 -- resolve: A person's word on how a write ended, where nobody knows it or will say it.

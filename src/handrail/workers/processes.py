@@ -130,10 +130,10 @@ class ProcessPool:
         self.wall = wall
         self._idle: list[Worker] = []
         self._busy: dict[WorkerCall, Worker] = {}
-        fork_safety.reset_after_fork(self)
+        fork_safety.reset_after_fork(self.reset)
 
     def reset(self) -> None:
-        """See `fork_safety.ForkSafe.reset`: the workers belong to the parent, answer it, and end with it."""
+        """See `fork_safety.reset_after_fork`: the workers belong to the parent, answer it, and end with it."""
         for worker in (*self._idle, *self._busy.values()):
             worker.close_line()
         self._idle = []

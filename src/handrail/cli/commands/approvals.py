@@ -27,6 +27,7 @@ from handrail.cli.store_access import (
     span,
 )
 from handrail.effects import ApprovalScope
+from handrail.engine.approvals import KEY_HOME
 from handrail.engine.nested_runs import outer_run
 from handrail.engine.resume import is_under_way
 from handrail.engine.scoped_store import parse_scope, strip_scope
@@ -310,6 +311,8 @@ def _next_step(store: object, question: ApprovalRequest, place: str) -> str:
             of_scope = f", to a runtime with scope={scope!r}"
         else:
             of_scope = ""
+        if strip_scope(question.run_id).startswith(KEY_HOME):
+            return f"make the same call again{of_scope}"
         return (
             f"make the same call again with run={strip_scope(question.run_id)!r}{of_scope}; "
             "where a framework keeps the run, let it resume"
