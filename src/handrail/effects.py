@@ -366,6 +366,7 @@ class Settle(Struct, frozen=True, gc=False):
     """Record how a claimed write ended. `failed` means: certainly without effect, the key may be claimed again.
 
     Attributes:
+        value: The result; of a write in doubt, a line that says why it is, see `records.WriteRecord.why`.
         may_wait: The store may delay it by some milliseconds, to commit it together with later requests. Nothing that
             depends on it starts before the store has answered.
     """

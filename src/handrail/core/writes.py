@@ -65,7 +65,7 @@ from handrail.effects import (
     Verify,
     Wait,
 )
-from handrail.errors import Code, Failure, StoreUnavailable, TooLarge
+from handrail.errors import Code, Failure, Json, StoreUnavailable, TooLarge
 from handrail.tools import keys
 from handrail.tools.tool import BaseTool, CallTraits
 
@@ -413,8 +413,10 @@ def _perform(
             return _outcome_in_ledger(held), "in_doubt"
         case _:
             return _outcome_in_ledger(held), None
-    value = None
-    if state == "done":
+    value: Json = None
+    if state == "in_doubt":
+        value = outcome.why
+    elif state == "done":
         if outcome.plain and settings.secrets is None:
             value, outcome.body = results.copy_plain(outcome.value)
         else:
@@ -454,6 +456,7 @@ def _attempt_write(
         began = settings.now()
     deadline = min(began + tool.timeout_s, settings.deadline.at)
     attempt = 0
+    why = "an earlier process began it, and may have carried it out"
     while True:
         attempt += 1
         was_doubtful = doubtful
@@ -469,6 +472,8 @@ def _attempt_write(
             call, outcome, settings, began=began, started=started
         )
         doubtful = was_doubtful or not diagnosis.no_effect
+        if not diagnosis.no_effect:
+            why = f"attempt {attempt}: {_describe_end(outcome)}"
         if isinstance(happened, NotFound):
             # finding that out has taken the tool's time: the next attempt has all of it again
             began = settings.now()
@@ -496,7 +501,16 @@ def _attempt_write(
         failure = retries.in_doubt(tool.name)
         if diagnosis.worded and not was_doubtful:
             failure = diagnosis.failure
-        return CallOutcome(call, failure=failure, attempts=attempt), "in_doubt"
+        return CallOutcome(call, failure=failure, attempts=attempt, why=why), "in_doubt"
+
+
+def _describe_end(outcome: Raised | Unfinished) -> str:
+    """Return how an attempt ended, for people: never an exception's text, which may hold secrets."""
+    if isinstance(outcome, Raised):
+        return type(outcome.error).__name__
+    if outcome.cancelled:
+        return "it was cancelled while it ran"
+    return "it did not end in its time"
 
 
 def _diagnose(
@@ -568,7 +582,8 @@ def _check_then_write(
             return (yield from _attempt_write(call, settings))
         case _:
             doubt = retries.in_doubt(call.tool.name)
-            return CallOutcome(call, failure=doubt), "in_doubt"
+            why = "an earlier process began it, and `verify` did not find out how it ended"
+            return CallOutcome(call, failure=doubt, why=why), "in_doubt"
 
 
 def _verify_later(
