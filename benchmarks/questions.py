@@ -166,12 +166,10 @@ def write_until(
         key = f"live-{number}/1/0"
         began = time.perf_counter()
         claimed = store.claim(
-            Claim("refund", key, b"%032d" % number, f"live-{number}", "none", 60.0)
+            Claim("", key, b"%032d" % number, f"live-{number}", "none", 60.0)
         ).result()
         between = time.perf_counter()
-        store.settle(
-            Settle("refund", key, claimed.fence, "done", {"id": number})
-        ).result()
+        store.settle(Settle("", key, claimed.fence, "done", {"id": number})).result()
         latencies += [between - began, time.perf_counter() - between]
         if pause_s:
             stop.wait(max(0.0, pause_s - (time.perf_counter() - began)))

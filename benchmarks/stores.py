@@ -176,13 +176,11 @@ async def writes(store: Store, callers: int, count: int) -> None:
             run, turn = (run, turn + 1) if turn < WRITES_A_RUN else (new_run_id(), 1)
             key, fingerprint = f"{run}/{turn}/0", sha256(number.to_bytes(4)).digest()
             claimed = await wait_for(
-                store.claim(Claim("refund", key, fingerprint, run, "none", 60.0))
+                store.claim(Claim("", key, fingerprint, run, "none", 60.0))
             )
             assert claimed.state is ClaimState.FRESH
             assert await wait_for(
-                store.settle(
-                    Settle("refund", key, claimed.fence, "done", {"id": number})
-                )
+                store.settle(Settle("", key, claimed.fence, "done", {"id": number}))
             )
 
     await asyncio.gather(*(caller() for _ in range(callers)))

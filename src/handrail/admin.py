@@ -298,15 +298,16 @@ def revoke(store: StandingApprovalStore, id: str, *, by: str) -> StandingApprova
 
 
 def write(store: LedgerStore, scope: str, key: str) -> WriteRecord:
-    """Return a write of the ledger.
+    """Return a write of the ledger; the scope is empty without a tenant.
 
     Raises:
         ConfigError: There is no such write.
     """
     found = result_now(store.load_write(scope, key))
     if found is None:
+        of_tenant = f"of the tenant {scope!r} " if scope else ""
         raise ConfigError(
-            f"there is no write {scope!r} {key!r} in this store; `handrail ledger list` shows the newest"
+            f"there is no write {key!r} {of_tenant}in this store; `handrail ledger list` shows the newest"
         )
     return found
 
@@ -334,7 +335,7 @@ def resolve(
     )
     if (now.state, now.resolved_by) != (state, by):
         raise ConfigError(
-            f"the write {scope} {key} takes no word: it is {now.state.replace('_', ' ')}"
+            f"the write {key} takes no word: it is {now.state.replace('_', ' ')}"
         )
     _note(
         store,
@@ -343,6 +344,7 @@ def resolve(
         by=by,
         scope=scope,
         key=key,
+        tool=now.tool,
         state=state,
         fence=now.fence,
     )

@@ -176,6 +176,7 @@ class Claim(Struct, frozen=True, gc=False):
     """Take the right to perform the write named by (`scope`, `key`), or learn what became of it.
 
     Attributes:
+        scope: The tenant; empty without one.
         fingerprint: Digest of tool, declared version and canonical arguments; the same key with another is a conflict.
         lease_s: Seconds after which an unsettled claim counts as abandoned; longer than the tool's timeout.
         epoch: The epoch of a stored run: its new owner need not wait for the leases of earlier owners.
@@ -185,6 +186,7 @@ class Claim(Struct, frozen=True, gc=False):
         key_ttl_s: For how long the far side recognises a key; a write that started before that is in doubt.
         approval: The id of the stored question whose approval the claim uses. Empty for a write that needs none, or
             whose approval was used before.
+        tool: The name of the tool, which the ledger shows.
     """
 
     scope: str
@@ -199,6 +201,7 @@ class Claim(Struct, frozen=True, gc=False):
     repeat_window_s: float = 0.0
     key_ttl_s: float = float("inf")
     approval: str = ""
+    tool: str = ""
 
 
 class LookUp(Struct, frozen=True):
@@ -225,7 +228,7 @@ class ClaimState(Enum):
     IN_DOUBT = "in_doubt"
     """Somebody started it and nobody knows how it ended."""
     CONFLICT = "conflict"
-    """The key was used with other arguments."""
+    """The key was used with other arguments, or by another tool."""
     UNAPPROVED = "unapproved"
     """The write may start, but not under this approval: another call has used it, or it has expired."""
 
@@ -244,7 +247,9 @@ class Claimed(Struct, frozen=True, gc=False):
     `repeated` marks an answer of the repeat guard (another key, the same act). `key` is then the key of the earlier
     write if that is DONE, or IN_DOUBT and can be claimed by this key to find out. `left_s` is the rest of a dead
     owner's lease: until then its requests may still be under way. With BUSY it is the rest of the lease of an
-    earlier owner of the same run; 0 if the write belongs to another run.
+    earlier owner of the same run; 0 if the write belongs to another run. With LOCKED it is for how long a write in
+    doubt still holds what this one touches; 0 if the other write is under way. `tool` is whose the key is, with
+    CONFLICT.
     """
 
     state: ClaimState
@@ -253,6 +258,7 @@ class Claimed(Struct, frozen=True, gc=False):
     repeated: bool = False
     left_s: float = 0.0
     key: str = ""
+    tool: str = ""
 
 
 class Invoke(Struct, Generic[CallT], frozen=True, gc=False):
@@ -315,10 +321,14 @@ class End(Enum):
 
 
 class Unfinished(Struct, frozen=True):
-    """The tool was ended by its deadline, or because the run was cancelled."""
+    """The tool was ended by its deadline, or because the run was cancelled.
+
+    `holders` says whose tools held the threads that one which was not started has waited for.
+    """
 
     end: End
     cancelled: bool = False
+    holders: str = ""
 
 
 Outcome: TypeAlias = Returned | Raised | Unfinished
@@ -367,6 +377,8 @@ class Settle(Struct, frozen=True, gc=False):
 
     Attributes:
         value: The result; of a write in doubt, a line that says why it is, see `records.WriteRecord.why`.
+        locks: What the write touches. It lets go of them, unless it is in doubt and its tool may run on.
+        has_ended: The tool of a write in doubt has ended in this process.
         may_wait: The store may delay it by some milliseconds, to commit it together with later requests. Nothing that
             depends on it starts before the store has answered.
     """
@@ -378,6 +390,7 @@ class Settle(Struct, frozen=True, gc=False):
     value: Json = None
     locks: Sequence[str] = ()
     may_wait: bool = False
+    has_ended: bool = False
 
 
 class Renew(Struct, frozen=True):

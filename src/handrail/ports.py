@@ -392,7 +392,7 @@ class ApprovalStore(Protocol):
         ...
 
     def list_approvals(
-        self, *, state: str = "open", run_id: str = "", id: str = ""
+        self, *, state: str = "open", run_id: str = "", id: str = "", digest: str = ""
     ) -> StoreAnswer[Sequence[ApprovalRequest]]:
         """Return questions, the oldest first.
 
@@ -400,6 +400,8 @@ class ApprovalStore(Protocol):
             state: The questions in this state; empty is any.
             run_id: The questions of this run; empty is any.
             id: The question of this id, which is found without reading the others; empty is any.
+            digest: The questions about these arguments; those of a run are found without reading its others. Empty is
+                any.
         """
         ...
 

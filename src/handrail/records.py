@@ -425,7 +425,8 @@ class WriteRecord(Struct, frozen=True):
     """One write in the ledger.
 
     Attributes:
-        scope: Tenant and tool.
+        scope: Its tenant; empty without one. Scope and key name a write.
+        tool: The tool that was started.
         state: `claimed` while it is under way, or since its process died and nobody has looked.
         begun: Unix time in seconds, by the store's clock; so are `lease_until` and `updated`.
         resolved_by: The person who decided how it ended, if one did.
@@ -436,6 +437,7 @@ class WriteRecord(Struct, frozen=True):
 
     scope: str
     key: str
+    tool: str
     run_id: str
     state: Literal["claimed", "done", "failed", "in_doubt"]
     replay: str

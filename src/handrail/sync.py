@@ -48,6 +48,7 @@ from handrail.records import ApprovalRequest, ModelWait
 from handrail.runs import Run
 from handrail.surroundings.clock import monotonic, sleep
 from handrail.tools.toolset import Tools, Toolset
+from handrail.workers.threads import waiting_for_tools
 
 if TYPE_CHECKING:
     from handrail import admin, workflows
@@ -567,6 +568,10 @@ class SyncRuntime:
 
     def _perform(self, verb: Verb[T]) -> T:
         """Drive a verb to its end: answer what it requests."""
+        with waiting_for_tools():
+            return self._drive(verb)
+
+    def _drive(self, verb: Verb[T]) -> T:
         answer: Any
         try:
             request = next(verb)

@@ -15,7 +15,7 @@ from handrail.effects import Claim, ClaimState, Settle
 from handrail.stores.sqlite import SqliteStore
 from handrail.testing import call
 
-CLAIM = Claim("refund", "refund:1", b"fp", "r_1", "none", 600.0, guard=False)
+CLAIM = Claim("", "refund:1", b"fp", "r_1", "none", 600.0, guard=False, tool="refund")
 ABANDONED = replace(CLAIM, key="refund:old", lease_s=-1.0)
 
 
@@ -41,12 +41,12 @@ def claim_again(deployment, key):
 
 
 def resolve(deployment, key, *words):
-    return deployment("ledger", "resolve", "refund", key, "--by", "maria", *words)
+    return deployment("ledger", "resolve", key, "--by", "maria", *words)
 
 
 def test_writes_are_listed_the_newest_first_with_how_they_stand(writes):
     lines = writes("ledger", "list").stdout.splitlines()
-    assert lines[0].split() == ["scope", "key", "state", "run", "started", "value"]
+    assert lines[0].split() == ["tool", "key", "state", "run", "started", "value"]
     told = [(line.split()[1], line.split()[2]) for line in lines[1:]]
     assert told == [
         ("refund:old", "abandoned"), ("refund:claimed", "claimed"), ("refund:in_doubt", "in"),
@@ -66,7 +66,7 @@ def test_times_are_those_of_the_store_with_their_zone_wherever_somebody_sits(
     monkeypatch.delenv("TZ")
     try:
         line = writes("ledger", "list").stdout.splitlines()[1]
-        shown = writes("ledger", "show", "refund", "refund:claimed").stdout
+        shown = writes("ledger", "show", "refund:claimed").stdout
     finally:
         time.tzset()
     begun = writes.json("ledger", "list", "-n", "1")["writes"][0]["begun"]
@@ -102,19 +102,19 @@ def test_a_write_that_waits_for_an_earlier_request_is_not_said_to_have_started(w
     with closing(sqlite3.connect(writes.place.removeprefix("sqlite:"))) as file:
         file.execute("UPDATE effects SET begun = begun + 3600 WHERE key LIKE '%old%'")
         file.commit()
-    for words in (["list"], ["show", "refund", "refund:old"]):
+    for words in (["list"], ["show", "refund:old"]):
         assert "not before 20" in writes("ledger", *words).stdout
 
 
 def test_a_write_is_shown_with_the_commands_that_say_how_it_ended(writes):
-    shown = writes("ledger", "show", "refund", "refund:in_doubt").stdout
+    shown = writes("ledger", "show", "refund:in_doubt").stdout
     assert "nobody but a person can find out whether it has happened" in shown
-    assert "handrail ledger resolve refund refund:in_doubt --happened\n" in shown
-    assert "handrail ledger resolve refund refund:in_doubt --did-not-happen\n" in shown
+    assert "handrail ledger resolve refund:in_doubt --happened\n" in shown
+    assert "handrail ledger resolve refund:in_doubt --did-not-happen\n" in shown
 
 
 def test_a_write_whose_end_is_known_takes_no_word_and_offers_none(writes):
-    shown = writes("ledger", "show", "refund", "refund:done").stdout
+    shown = writes("ledger", "show", "refund:done").stdout
     assert '"id": 7' in shown
     assert "resolve" not in shown
 
@@ -123,12 +123,10 @@ def test_a_write_whose_end_is_known_takes_no_word_and_offers_none(writes):
 def test_a_write_that_happened_is_not_done_again_and_gives_its_value(writes, key):
     told = resolve(writes, key, "--happened", "--value", '{"id": 12}')
     assert told.exit_code == 0
-    assert (
-        f"recorded by maria: refund {key} happened; it is not repeated" in told.stdout
-    )
+    assert f"recorded by maria: {key} happened; it is not repeated" in told.stdout
     again = claim_again(writes, key)
     assert (again.state, again.value) == (ClaimState.DONE, {"id": 12})
-    assert writes.json("ledger", "show", "refund", key)["resolved_by"] == "maria"
+    assert writes.json("ledger", "show", key)["resolved_by"] == "maria"
 
 
 @pytest.mark.parametrize("key", ["refund:in_doubt", "refund:old"])
@@ -144,13 +142,11 @@ def test_the_key_of_a_write_that_did_not_happen_is_free(writes, key):
     ("refund:claimed", "it is under way, for 10 min at most"),
 ])  # fmt: skip
 def test_a_write_whose_end_is_known_or_still_to_come_takes_no_word(writes, key, says):
-    before = writes.json("ledger", "show", "refund", key)
+    before = writes.json("ledger", "show", key)
     result = resolve(writes, key, "--happened")
     assert (result.exit_code, result.stdout) == (2, "")
-    assert (
-        result.stderr == f"error: the write refund {key} cannot be resolved: {says}\n"
-    )
-    assert writes.json("ledger", "show", "refund", key) == before
+    assert result.stderr == f"error: the write {key} cannot be resolved: {says}\n"
+    assert writes.json("ledger", "show", key) == before
 
 
 def test_a_second_word_is_told_whose_was_the_first(writes):
@@ -168,19 +164,14 @@ def test_a_word_that_is_not_clear_changes_nothing(writes, words, says):
     result = resolve(writes, "refund:in_doubt", *words)
     assert (result.exit_code, result.stdout) == (2, "")
     assert says in result.stderr
-    assert (
-        writes.json("ledger", "show", "refund", "refund:in_doubt")["state"]
-        == "in_doubt"
-    )
+    assert writes.json("ledger", "show", "refund:in_doubt")["state"] == "in_doubt"
 
 
 @pytest.mark.parametrize("words", [("show",), ("resolve", "--happened")])
 def test_an_unknown_write_is_one_sentence(writes, words):
-    result = writes("ledger", words[0], "refund", "refund:none", *words[1:])
+    result = writes("ledger", words[0], "refund:none", *words[1:])
     assert (result.exit_code, result.stdout) == (2, "")
-    assert (
-        "error: there is no write 'refund' 'refund:none' in this store" in result.stderr
-    )
+    assert "error: there is no write 'refund:none' in this store" in result.stderr
 
 
 def test_a_store_whose_writes_cannot_be_looked_into_says_so(writes):
@@ -219,14 +210,13 @@ def test_a_write_whose_process_was_killed_is_in_doubt_until_a_person_has_looked(
         made.process("runs", "resume", run["run_id"], "--tools", made.tools).returncode
         == 6
     )
-    look = f"handrail ledger show send {run['run_id']}/1/0\n"
+    look = f"handrail ledger show {run['run_id']}/1/0\n"
     assert look in made("runs", "show", run["run_id"]).stdout
     (doubted,) = made.json("ledger", "list", "--state", "in_doubt")["writes"]
-    assert (doubted["scope"], doubted["run_id"]) == ("send", run["run_id"])
+    assert (doubted["tool"], doubted["run_id"]) == ("send", run["run_id"])
     told = made.process(
         "ledger",
         "resolve",
-        "send",
         doubted["key"],
         "--happened",
         "--value",

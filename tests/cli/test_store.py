@@ -15,12 +15,14 @@ from msgspec.structs import replace
 from handrail.cli.commands.store import describe_deleted
 from handrail.cli.exits import Exit
 from handrail.effects import Claim, ClaimState, Settle
+from handrail.errors import ConfigError
 from handrail.records import ApprovalRequest, AuditEntry
 from handrail.stores import retention
 from handrail.stores.sqlite import VERSION, SqliteStore
+from handrail.sync import SyncRuntime
 
 AN_HOUR = retention.Retention(runs_s=3600.0, results_s=3600.0)
-A_WRITE = Claim("refund", "refund:1", b"fp", "r1", "none", 600.0, guard=False)
+A_WRITE = Claim("", "refund:1", b"fp", "r1", "none", 600.0, guard=False)
 
 
 def write(store, number, state, lease_s=600.0):
@@ -159,9 +161,9 @@ def test_a_copy_takes_what_ended_since_the_last_one_and_never_goes_back(
     copy = f"sqlite:{tmp_path}/copy.db"
     cli("store", "copy", place, copy)
     with SqliteStore(place.removeprefix("sqlite:")) as store:
-        assert store.settle(Settle("refund", "refund:0", 1, "done", "old")).result(10)
+        assert store.settle(Settle("", "refund:0", 1, "done", "old")).result(10)
     with SqliteStore(copy.removeprefix("sqlite:")) as store:
-        assert store.settle(Settle("refund", "refund:4", 1, "done", "new")).result(10)
+        assert store.settle(Settle("", "refund:4", 1, "done", "new")).result(10)
     cli("store", "copy", place, copy)
     with SqliteStore(copy.removeprefix("sqlite:")) as store:
         for number, value in ((0, "old"), (4, "new")):
@@ -402,3 +404,15 @@ def test_a_single_row_is_counted_as_one():
     deleted = retention.Deleted(runs=1, steps=2, effects=1, acts=1, audit=1)
     told = "1 run, 2 steps, 1 write, 1 act to know again, 1 audit record"
     assert describe_deleted(deleted) == told
+
+
+@pytest.mark.parametrize(("place", "meant"), [
+    ("x.db", "sqlite:///x.db"),
+    ("./data/x.sqlite3", "sqlite:///data/x.sqlite3"),
+    ("/srv/runs", "sqlite:////srv/runs"),
+])  # fmt: skip
+def test_a_file_as_a_store_is_answered_with_the_name_of_such_a_store(cli, place, meant):
+    for words in (["runs", "list", "--store"], ["store", "info"]):
+        assert f"did you mean '{meant}'?" in cli(*words, place).stderr
+    with pytest.raises(ConfigError, match=f"did you mean '{meant}'"):
+        SyncRuntime([], store=place)

@@ -63,7 +63,7 @@ def test_without_a_scope_the_lists_show_all_tenants(cli_with_tenants):
 
 
 def test_the_writes_of_a_tenants_run_are_listed_by_the_runs_name(cli_with_tenants):
-    for run, scope in (("@acme/r", "acme/create"), ("r", "create")):
+    for run, scope in (("@acme/r", "acme"), ("r", "")):
         found = cli_with_tenants("ledger", "list", "--run", run, "--json")
         (write,) = json.loads(found.stdout)["writes"]
-        assert write["scope"] == scope
+        assert (write["scope"], write["tool"]) == (scope, "create")

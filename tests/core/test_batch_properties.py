@@ -90,7 +90,7 @@ class World:
                     else ("read", f"read_in_{how}")
                 )
                 fn = self.task if how == "task" else self.thread
-                key = {"key": "act:{n}"} if writes else {}
+                key = {"key": f"act:{how}:{{n}}"} if writes else {}
                 yield hr.FunctionTool(
                     fn,
                     name=name,
@@ -181,7 +181,7 @@ def test_every_call_has_one_result_and_the_ledger_tells_the_truth(
     assert run.status == "cancelled" or len(asked) == len(plan)
     assert "hunter2" not in run.transcript(debug=True)
     for n, (behaviour, result) in enumerate(zip(plan, results, strict=False)):
-        acted, state = world.acts[n], ledger.last.get(f"act:{n}")
+        acted, state = world.acts[n], ledger.last.get(f"act:{behaviour.how}:{n}")
         if not behaviour.writes:
             assert state is None
             continue

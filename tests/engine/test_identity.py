@@ -265,20 +265,47 @@ def test_a_tool_with_a_slash_in_its_name_is_no_tenants(open_door, tmp_path):
 
     done = []
     tools = [
-        hr.FunctionTool(create, name=name, effect="write", key="{number}")
+        hr.FunctionTool(
+            create, name=name, effect="write", key=lambda number: f"{number}"
+        )
         for name in ("create", "acme/create")
     ]
     store = SqliteStore(tmp_path / "h.db")
     door = open_door(tools, store=store)
     assert door("call", "create", {"number": 1}, scope="acme").text == "1"
     assert door("call", "acme/create", {"number": 1}).text == "2"
-    assert {row.scope for row in result_now(store.list_writes())} == {
-        "acme/create",
-        "/acme/create",
+    writes = result_now(store.list_writes())
+    assert {(row.scope, row.tool) for row in writes} == {
+        ("acme", "create"),
+        ("", "acme/create"),
     }
     (own,) = result_now(ScopedStore(store, "acme").list_writes())
-    assert own.scope == "acme/create"
+    assert (own.scope, own.tool) == ("acme", "create")
     store.close()
+
+
+def test_a_tool_under_a_new_name_does_not_do_again_what_its_key_names(
+    open_door, tmp_path
+):
+    def charge(order: str) -> str:
+        """Charge for an order."""
+        done.append(order)
+        return "charged"
+
+    done = []
+
+    def open_with(name):
+        tool = hr.FunctionTool(charge, name=name, effect="write", key="order:{order}")
+        return open_door([tool], store=f"sqlite:///{tmp_path}/h.db")
+
+    assert open_with("charge")("call", "charge", {"order": "1"}).ok
+    renamed = open_with("charge_card")
+    failure = renamed("call", "charge_card", {"order": "1"}).failure
+    assert failure.code == "IDEMPOTENCY_KEY_REUSED"
+    assert "`charge`" in failure.message
+    assert done == ["1"]
+    # the old key is that of another tenant's act here
+    assert renamed("call", "charge_card", {"order": "1"}, scope="acme").ok
 
 
 def test_a_scope_that_is_no_name_is_refused_in_one_sentence(open_door):

@@ -941,7 +941,7 @@ def test_a_write_that_was_in_doubt_is_offered_once_a_person_has_said_that_it_hap
     resumed = on(store, shop.tools, "resume", "r_1", model=ScriptedModel(script))
     assert resumed.messages[2].result.failure.code == "IN_DOUBT"
     assert on(store, shop.tools, "undoable", "r_1") == []
-    store.resolve("order", "r_1/1/0", state="done", by="maria", value={"order": 1})
+    store.resolve("", "r_1/1/0", state="done", by="maria", value={"order": 1})
     assert [each.value for each in on(store, shop.tools, "undoable", "r_1")] == [
         {"order": 1}
     ]

@@ -21,7 +21,7 @@ from handrail.stores.sqlite import SqliteStore
 from handrail.testing import ScriptedModel, call
 from tests.support.drivers import KINDS, Driver, Gate, until
 
-CLAIM = Claim("refund", "refund:881", b"fp", "r_1", "none", 600.0)
+CLAIM = Claim("", "refund:881", b"fp", "r_1", "none", 600.0)
 
 
 class ShakyStore(SqliteStore):
@@ -256,7 +256,7 @@ def hold_in(store, state="done", value="first", refused=lambda: None):
     """Return what holds the end of a write that this store has not taken."""
     unsaved = UnsavedRecords(store, None)
     assert unsaved.claim(CLAIM).state is ClaimState.FRESH
-    unsaved.settle(Settle("refund", "refund:881", 1, state, value), CLAIM, refused)
+    unsaved.settle(Settle("", "refund:881", 1, state, value), CLAIM, refused)
     return unsaved
 
 
@@ -304,14 +304,14 @@ def test_of_a_write_that_somebody_has_taken_over_it_is_told_that_its_end_was_ref
     claim = replace(CLAIM, replay="key", lease_s=-1.0)
     assert result_now(unsaved.claim(claim)).fence == 1
     unsaved.settle(
-        Settle("refund", "refund:881", 1, "done", "first"),
+        Settle("", "refund:881", 1, "done", "first"),
         claim,
         lambda: told.append("refused"),
     )
     assert result_now(store.claim(claim)).fence == 2  # another process
     store.away = False
     until(lambda: told, "it was told")
-    assert result_now(store.load_write("refund", "refund:881")).state == "claimed"
+    assert result_now(store.load_write("", "refund:881")).state == "claimed"
     unsaved.close()
 
 
@@ -345,7 +345,7 @@ def test_only_so_much_is_kept(monkeypatch):
     unsaved = UnsavedRecords(Silent(), None)
     for fence in range(5):
         unsaved.settle(
-            Settle("refund", "refund:881", fence, "done", fence), CLAIM, lambda: None
+            Settle("", "refund:881", fence, "done", fence), CLAIM, lambda: None
         )
     assert len(unsaved) == 3
     unsaved.close()

@@ -253,9 +253,9 @@ class Desk:
             ),
             "log": [(each.event, each.run_id) for each in self.listed(tenant, "log")],
             "writes": sorted(
-                (each.scope.rpartition("/")[2], _NONCES.sub("/", each.key), each.state)
+                (each.tool, _NONCES.sub("/", each.key), each.state)
                 for each in self.listed(tenant, "list_writes")
-                if self.names[tenant] or "/" not in each.scope
+                if self.names[tenant] == each.scope
             ),
         }
 

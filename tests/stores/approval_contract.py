@@ -53,7 +53,7 @@ class ApprovedClaimContract:
         assert self.answers(office, APPROVED) == [ClaimState.FRESH]
         assert (self.question(office).state, self.question(office).used_by) == (
             "used",
-            '["refund", "refund:881", 1]',
+            '["", "refund:881", 1]',
         )
 
     def test_a_used_approval_starts_no_other_write_and_claims_nothing(self, office):
@@ -86,7 +86,7 @@ class ApprovedClaimContract:
     @pytest.mark.parametrize("state", ["done", "in_doubt"])
     def test_what_the_ledger_answers_leaves_the_approval_unused(self, office, state):
         fence = now(office.claim(A_REFUND)).fence
-        now(office.settle(Settle("refund", "refund:881", fence, state, "paid")))
+        now(office.settle(Settle("", "refund:881", fence, state, "paid")))
         self.agreed(office)
         assert self.answers(office, APPROVED) == [ClaimState(state)]
         assert self.question(office).state == "approved"
@@ -112,7 +112,7 @@ class ApprovedClaimContract:
             answer,
             answer,
         ]
-        assert self.question(office).used_by == '["refund", "refund:881", 3]'
+        assert self.question(office).used_by == '["", "refund:881", 3]'
 
     @pytest.mark.parametrize(
         ("epochs", "answer"),
@@ -142,7 +142,7 @@ class ApprovedClaimContract:
     ):
         self.agreed(office, within_s=60.0)
         fence = now(office.claim(replace(APPROVED, epoch=min(epoch, 1)))).fence
-        now(office.settle(Settle("refund", "refund:881", fence, "failed")))
+        now(office.settle(Settle("", "refund:881", fence, "failed")))
         self.pass_time(later_s)
         assert self.answers(office, replace(APPROVED, epoch=epoch)) == [answer]
 
@@ -170,7 +170,7 @@ class ApprovedClaimContract:
     def test_looking_tells_what_a_claim_would_be_told(self, office, state, seen, other):
         fence = now(office.claim(A_REFUND)).fence
         if state:
-            now(office.settle(Settle("refund", "refund:881", fence, state, "paid")))
+            now(office.settle(Settle("", "refund:881", fence, state, "paid")))
         looked = now(office.look_up(replace(APPROVED, **other)))
         assert (looked and looked.state) == seen
         assert (looked and looked.value) == ("paid" if state == "done" else None)
@@ -179,7 +179,7 @@ class ApprovedClaimContract:
         self, office
     ):
         fence = now(office.claim(replace(A_REFUND, repeat_window_s=LONG_S))).fence
-        now(office.settle(Settle("refund", "refund:881", fence, "done", "paid")))
+        now(office.settle(Settle("", "refund:881", fence, "done", "paid")))
         lately = replace(APPROVED, key="r2/1", run_id="r2", repeat_window_s=LONG_S)
         assert now(office.look_up(lately)).value == "paid"
         assert (

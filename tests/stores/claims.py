@@ -4,4 +4,4 @@ from handrail.effects import Claim
 
 OVER_S, LONG_S = -1.0, 600.0
 
-A_REFUND = Claim("refund", "refund:881", b"fp-881-20", "r1", "none", LONG_S)
+A_REFUND = Claim("", "refund:881", b"fp-881-20", "r1", "none", LONG_S, tool="refund")

@@ -82,9 +82,7 @@ class StoreContract:
         value=None,
     ) -> Claimed:
         claimed = self.claimed(store, replay, lease_s=lease_s)
-        assert now(
-            store.settle(Settle("refund", "refund:881", claimed.fence, state, value))
-        )
+        assert now(store.settle(Settle("", "refund:881", claimed.fence, state, value)))
         return claimed
 
     # -- how long a far side knows a key, and acts of other runs -------------------------------------------------------
@@ -95,16 +93,14 @@ class StoreContract:
     ):
         claimed = self.claimed(store, "key", lease_s=OVER_S)
         if settled:
-            assert now(
-                store.settle(Settle("refund", "refund:881", claimed.fence, settled))
-            )
+            assert now(store.settle(Settle("", "refund:881", claimed.fence, settled)))
         again = replace(A_REFUND, replay="key", key_ttl_s=OVER_S)
         assert {now(store.claim(again)).state for _ in range(2)} == {
             ClaimState.IN_DOUBT
         }
         # its owner may report
         assert now(
-            store.settle(Settle("refund", "refund:881", claimed.fence, "done", "late"))
+            store.settle(Settle("", "refund:881", claimed.fence, "done", "late"))
         )
 
     LATELY = replace(A_REFUND, key="refund:other", run_id="r2", repeat_window_s=LONG_S)
@@ -121,7 +117,7 @@ class StoreContract:
         claimed = now(store.claim(replace(A_REFUND, repeat_window_s=LONG_S)))
         if settled:
             settle = Settle(
-                "refund",
+                "",
                 "refund:881",
                 claimed.fence,
                 settled,
@@ -138,7 +134,7 @@ class StoreContract:
     @pytest.mark.parametrize("other", [
         # it looks into its own run only
         {"repeat_window_s": 0.0},
-        {"scope": "acme/refund"},                            # of another tenant
+        {"scope": "acme"},                                   # of another tenant
         {"fingerprint": b"fp-881-30"},
         # it is meant to be done twice
         {"guard": False},
@@ -151,9 +147,7 @@ class StoreContract:
 
     def settled_lately(self, store):
         claimed = now(store.claim(replace(A_REFUND, repeat_window_s=LONG_S)))
-        assert now(
-            store.settle(Settle("refund", "refund:881", claimed.fence, "done", "it"))
-        )
+        assert now(store.settle(Settle("", "refund:881", claimed.fence, "done", "it")))
 
     def test_exactly_one_of_many_runs_that_do_the_same_act_at_once_is_fresh(
         self, store, hurried
@@ -175,7 +169,7 @@ class StoreContract:
     def renewed(self, store: Store, claimed: Claimed, **other) -> bool:
         return now(
             store.renew(
-                replace(Renew("refund", "refund:881", claimed.fence, LONG_S), **other)
+                replace(Renew("", "refund:881", claimed.fence, LONG_S), **other)
             )
         )
 
@@ -189,9 +183,7 @@ class StoreContract:
         assert (
             now(store.claim(replace(A_REFUND, replay=replay))).state is ClaimState.BUSY
         )
-        assert now(
-            store.settle(Settle("refund", "refund:881", claimed.fence, "done", 1))
-        )
+        assert now(store.settle(Settle("", "refund:881", claimed.fence, "done", 1)))
 
     def test_a_lease_that_lasts_longer_is_not_shortened(self, store):
         claimed = self.claimed(store, lease_s=LONG_S)
@@ -254,12 +246,30 @@ class StoreContract:
         ]
 
     @pytest.mark.parametrize("other", [
-        {"scope": "acme/refund"},                # another tenant, or another tool
+        {"scope": "acme"},                       # another tenant
         {"key": "refund:882", "fingerprint": b"fp-882"},
     ])  # fmt: skip
     def test_another_act_is_another_claim(self, store, other):
         self.claimed(store)
         assert now(store.claim(replace(A_REFUND, **other))).state is ClaimState.FRESH
+
+    @pytest.mark.parametrize("ended", [None, "done", "in_doubt", "failed"])
+    def test_a_key_is_that_of_one_tool_until_nothing_happened_under_it(
+        self, store, ended
+    ):
+        if ended:
+            self.settled(store, ended)
+        else:
+            self.claimed(store)
+        renamed = replace(A_REFUND, fingerprint=b"fp-of-it", tool="refund_card")
+        answer = now(store.claim(renamed))
+        if ended == "failed":
+            assert answer.state is ClaimState.FRESH
+        else:
+            assert (answer.state, answer.tool) == (ClaimState.CONFLICT, "refund")
+        if hasattr(store, "list_writes"):
+            owner = "refund_card" if ended == "failed" else "refund"
+            assert [each.tool for each in now(store.list_writes())] == [owner]
 
     @pytest.mark.parametrize(("replay", "lease_s", "answer"), [
         ("none", LONG_S, ClaimState.BUSY),
@@ -329,9 +339,7 @@ class StoreContract:
         self.settled(store, "failed")
         claimed = now(store.claim(replace(A_REFUND, fingerprint=b"fp-881-50")))
         assert claimed.state is ClaimState.FRESH
-        assert now(
-            store.settle(Settle("refund", "refund:881", claimed.fence, "done", 20))
-        )
+        assert now(store.settle(Settle("", "refund:881", claimed.fence, "done", 20)))
         assert now(store.claim(A_REFUND)).state is ClaimState.CONFLICT
 
     @pytest.mark.parametrize("name", [
@@ -374,7 +382,7 @@ class StoreContract:
             fences.append(
                 now(store.claim(replace(A_REFUND, replay="key", lease_s=OVER_S))).fence
             )
-        now(store.settle(Settle("refund", "refund:881", fences[-1], "failed")))
+        now(store.settle(Settle("", "refund:881", fences[-1], "failed")))
         fences.append(now(store.claim(A_REFUND)).fence)
         assert fences == sorted(set(fences))
         assert fences[0] > 0
@@ -382,34 +390,26 @@ class StoreContract:
     def test_an_owner_that_was_replaced_settles_nothing(self, store):
         old = self.claimed(store, "key", lease_s=OVER_S)
         new = now(store.claim(replace(A_REFUND, replay="key")))
-        assert not now(
-            store.settle(Settle("refund", "refund:881", old.fence, "done", "old"))
-        )
+        assert not now(store.settle(Settle("", "refund:881", old.fence, "done", "old")))
         assert now(store.claim(A_REFUND)).state is ClaimState.BUSY
-        assert now(
-            store.settle(Settle("refund", "refund:881", new.fence, "done", "new"))
-        )
+        assert now(store.settle(Settle("", "refund:881", new.fence, "done", "new")))
         assert now(store.claim(A_REFUND)).value == "new"
 
     def test_whoever_reports_late_still_settles_what_nobody_took_over(self, store):
         late = self.claimed(store, lease_s=OVER_S)
         assert now(store.claim(A_REFUND)).state is ClaimState.IN_DOUBT
-        assert now(
-            store.settle(Settle("refund", "refund:881", late.fence, "done", "late"))
-        )
+        assert now(store.settle(Settle("", "refund:881", late.fence, "done", "late")))
         assert now(store.claim(A_REFUND)).value == "late"
 
     @pytest.mark.parametrize("state", ["done", "failed"])
     def test_what_is_known_is_not_settled_again(self, store, state):
         claimed = self.settled(store, state, value="first")
         assert not now(
-            store.settle(
-                Settle("refund", "refund:881", claimed.fence, "done", "second")
-            )
+            store.settle(Settle("", "refund:881", claimed.fence, "done", "second"))
         )
 
     def test_what_nobody_claimed_is_not_settled(self, store):
-        assert not now(store.settle(Settle("refund", "refund:881", 1, "done")))
+        assert not now(store.settle(Settle("", "refund:881", 1, "done")))
 
     # -- the repeat guard ---------------------------------------------------------------------------------------------
 
@@ -445,7 +445,7 @@ class StoreContract:
         {"run_id": "r2"},                        # another run means it
         {"guard": False},                        # the tool is meant to be repeated
         {"fingerprint": b"fp-881-30"},           # other arguments
-        {"scope": "acme/refund"},                # another tenant
+        {"scope": "acme"},                       # another tenant
     ])  # fmt: skip
     def test_what_is_meant_is_no_repeat(self, store, other):
         self.settled(store, "done")
@@ -499,7 +499,7 @@ class StoreContract:
             else:
                 fence = data.draw(st.sampled_from(fences))
                 state = data.draw(st.sampled_from(["done", "failed", "in_doubt"]))
-                if now(store.settle(Settle("refund", "refund:881", fence, state))):
+                if now(store.settle(Settle("", "refund:881", fence, state))):
                     assert fence == fences[-1]
                     may_start = state == "failed"
         closed(store)
@@ -534,7 +534,7 @@ class StoreContract:
         if (
             settled
         ):  # the earlier owner has handed the run over in the middle of the write
-            now(store.settle(Settle("refund", "refund:881", fence, settled)))
+            now(store.settle(Settle("", "refund:881", fence, settled)))
         assert 0 < now(store.claim(replace(first, epoch=2))).left_s <= first.lease_s
         # of a living process nobody knows when it ends
         other = replace(first, run_id="other", guard=False, epoch=9)
@@ -548,9 +548,9 @@ class StoreContract:
     ):
         first = replace(A_REFUND, replay="verify")
         fence = now(store.claim(first)).fence
-        assert not now(store.renew(Renew("refund", "refund:881", fence + 1, 0.0)))
+        assert not now(store.renew(Renew("", "refund:881", fence + 1, 0.0)))
         assert now(store.claim(first)).state is ClaimState.BUSY
-        assert now(store.renew(Renew("refund", "refund:881", fence, 0.0)))
+        assert now(store.renew(Renew("", "refund:881", fence, 0.0)))
         # the lease lasts to the end of this tick of the store's clock
         for _ in range(10_000):
             claimed = now(store.claim(first))
@@ -568,9 +568,7 @@ class StoreContract:
                 store.claim(replace(A_REFUND, key=key, run_id=run, guard=False))
             )
             if number:
-                now(
-                    store.settle(Settle("refund", key, claimed.fence, "done", [number]))
-                )
+                now(store.settle(Settle("", key, claimed.fence, "done", [number])))
         assert [each.key for each in now(store.list_writes())] == [
             "refund:3",
             "r\ufffd\0",
@@ -596,7 +594,7 @@ class StoreContract:
             claimed = now(
                 store.claim(replace(A_REFUND, key=key, guard=False, lease_s=lease_s))
             )
-        now(store.settle(Settle("refund", "doubtful", claimed.fence, "in_doubt")))
+        now(store.settle(Settle("", "doubtful", claimed.fence, "in_doubt")))
         assert [write.key for write in now(store.list_writes(state="claimed"))] == [
             "under way"
         ]
@@ -610,10 +608,8 @@ class StoreContract:
 
     def test_a_write_is_found_by_its_name(self, store):
         self.claimed(store)
-        assert (
-            now(store.load_write("refund", "refund:881")) == now(store.list_writes())[0]
-        )
-        assert now(store.load_write("refund", "refund:882")) is None
+        assert now(store.load_write("", "refund:881")) == now(store.list_writes())[0]
+        assert now(store.load_write("", "refund:882")) is None
 
     @pytest.mark.parametrize(
         ("ended", "answer"), [("done", ClaimState.DONE), ("failed", ClaimState.FRESH)]
@@ -626,9 +622,7 @@ class StoreContract:
         if stood == "in_doubt":
             assert now(store.claim(A_REFUND)).state is ClaimState.IN_DOUBT
         word = now(
-            store.resolve(
-                "refund", "refund:881", state=ended, by="maria 😀", value={"id": 3}
-            )
+            store.resolve("", "refund:881", state=ended, by="maria 😀", value={"id": 3})
         )
         assert (word.state, word.resolved_by, word.value) == (
             ended,
@@ -636,7 +630,7 @@ class StoreContract:
             {"id": 3},
         )
         assert not now(
-            store.settle(Settle("refund", "refund:881", late.fence, "done", "late"))
+            store.settle(Settle("", "refund:881", late.fence, "done", "late"))
         )
         claimed = now(store.claim(A_REFUND))
         assert (claimed.state, claimed.value) == (
@@ -651,43 +645,31 @@ class StoreContract:
     def test_nobody_says_how_a_write_ended_that_is_under_way_or_known(self, store):
         claimed = self.claimed(store)
         assert (
-            now(store.resolve("refund", "refund:881", state="failed", by="maria")).state
+            now(store.resolve("", "refund:881", state="failed", by="maria")).state
             == "claimed"
         )
-        assert now(
-            store.settle(Settle("refund", "refund:881", claimed.fence, "done", 20))
-        )
-        known = now(store.resolve("refund", "refund:881", state="failed", by="maria"))
+        assert now(store.settle(Settle("", "refund:881", claimed.fence, "done", 20)))
+        known = now(store.resolve("", "refund:881", state="failed", by="maria"))
         assert (known.state, known.value, known.resolved_by) == ("done", 20, "")
-        assert (
-            now(store.resolve("refund", "refund:0", state="done", by="maria")) is None
-        )
+        assert now(store.resolve("", "refund:0", state="done", by="maria")) is None
 
     def test_a_write_that_was_taken_back_frees_its_key_and_its_act_once(self, store):
         done = self.settled(store, "done", value=20)
         assert not now(
-            store.release(
-                "refund", "refund:881", fence=done.fence + 1, by="undo of 1.0"
-            )
+            store.release("", "refund:881", fence=done.fence + 1, by="undo of 1.0")
         )
-        assert now(
-            store.release("refund", "refund:881", fence=done.fence, by="undo of 1.0")
-        )
-        assert (
-            now(store.load_write("refund", "refund:881")).resolved_by == "undo of 1.0"
-        )
+        assert now(store.release("", "refund:881", fence=done.fence, by="undo of 1.0"))
+        assert now(store.load_write("", "refund:881")).resolved_by == "undo of 1.0"
         anew = now(store.claim(A_REFUND))
         assert (anew.state, anew.fence) == (ClaimState.FRESH, done.fence + 1)
-        assert now(store.settle(Settle("refund", "refund:881", anew.fence, "done", 20)))
+        assert now(store.settle(Settle("", "refund:881", anew.fence, "done", 20)))
         assert not now(
-            store.release("refund", "refund:881", fence=done.fence, by="undo of 1.0")
+            store.release("", "refund:881", fence=done.fence, by="undo of 1.0")
         )
         assert now(store.claim(A_REFUND)).state is ClaimState.DONE
 
     def test_nothing_but_a_write_that_was_done_is_released(self, store):
         claimed = self.claimed(store)
-        assert not now(
-            store.release("refund", "refund:881", fence=claimed.fence, by="undo")
-        )
-        assert not now(store.release("refund", "refund:882", fence=1, by="undo"))
-        assert now(store.load_write("refund", "refund:881")).state == "claimed"
+        assert not now(store.release("", "refund:881", fence=claimed.fence, by="undo"))
+        assert not now(store.release("", "refund:882", fence=1, by="undo"))
+        assert now(store.load_write("", "refund:881")).state == "claimed"

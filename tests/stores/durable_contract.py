@@ -224,9 +224,7 @@ class DurableContract(
         )
         assert now(
             store.settle(
-                Settle(
-                    "refund", "refund:881", first.fence, "done", 1, self.TOUCHING.locks
-                )
+                Settle("", "refund:881", first.fence, "done", 1, self.TOUCHING.locks)
             )
         )
         assert (
@@ -257,7 +255,7 @@ class DurableContract(
         assert now(
             store.settle(
                 Settle(
-                    "refund",
+                    "",
                     "refund:881",
                     first.fence,
                     "in_doubt",
@@ -266,8 +264,25 @@ class DurableContract(
                 )
             )
         )
-        assert now(store.claim(self.OTHER)).state is ClaimState.LOCKED
+        locked = now(store.claim(self.OTHER))
+        assert locked.state is ClaimState.LOCKED
+        assert 0 < locked.left_s <= LONG_S
         self.pass_time(LONG_S + 1)
+        assert now(store.claim(self.OTHER)).state is ClaimState.FRESH
+
+    def test_a_write_in_doubt_whose_tool_has_ended_lets_go_of_what_it_touches(
+        self, store
+    ):
+        first = now(store.claim(self.TOUCHING))
+        doubt = Settle(
+            "refund",
+            "refund:881",
+            first.fence,
+            "in_doubt",
+            locks=self.TOUCHING.locks,
+            has_ended=True,
+        )
+        assert now(store.settle(doubt))
         assert now(store.claim(self.OTHER)).state is ClaimState.FRESH
 
     def test_who_goes_on_with_a_write_inherits_what_it_touches(self, store):
@@ -281,7 +296,7 @@ class DurableContract(
         now(
             store.settle(
                 Settle(
-                    "refund",
+                    "",
                     "refund:881",
                     first.fence,
                     "in_doubt",
@@ -296,7 +311,7 @@ class DurableContract(
         assert now(store.claim(self.OTHER)).state is ClaimState.LOCKED
         now(
             store.settle(
-                Settle("refund", again.key, claimed.fence, "done", None, again.locks)
+                Settle("", again.key, claimed.fence, "done", None, again.locks)
             )
         )
         assert now(store.claim(self.OTHER)).state is ClaimState.FRESH
@@ -305,7 +320,7 @@ class DurableContract(
         first = now(store.claim(replace(self.TOUCHING, lease_s=5.0)))
         assert now(
             store.renew(
-                Renew("refund", "refund:881", first.fence, LONG_S, self.TOUCHING.locks)
+                Renew("", "refund:881", first.fence, LONG_S, self.TOUCHING.locks)
             )
         )
         self.pass_time(6.0)
@@ -646,10 +661,10 @@ class DurableContract(
     ):
         with SqliteStore(tmp_path / "source.db") as source:
             fence = now(source.claim(A_REFUND)).fence
-            settle = Settle("refund", A_REFUND.key, fence, "done", {"n": 1})
+            settle = Settle("", A_REFUND.key, fence, "done", {"n": 1})
             assert now(source.settle(settle))
             maintenance.copy_store(source, store)
-            assert now(source.release("refund", A_REFUND.key, fence=fence, by="anna"))
+            assert now(source.release("", A_REFUND.key, fence=fence, by="anna"))
             maintenance.copy_store(source, store)
         assert now(store.claim(A_REFUND)).state is ClaimState.FRESH
 
@@ -686,7 +701,7 @@ class DurableContract(
         with SqliteStore(tmp_path / "source.db") as source:
             now(source.begin_run(RunRecord("r", {}), steps=[step]))
             fence = now(source.claim(replace(A_REFUND, run_id="r"))).fence
-            now(source.settle(Settle("refund", A_REFUND.key, fence, "done", {})))
+            now(source.settle(Settle("", A_REFUND.key, fence, "done", {})))
             for writes in range(1, 20):
                 left = writes
                 with suppress(StoreUnavailable):
@@ -694,7 +709,7 @@ class DurableContract(
                 copied = now(store.load_run("r"))
                 if copied is not None:
                     assert copied.steps == (step,)
-                    assert now(store.load_write("refund", A_REFUND.key)) is not None
+                    assert now(store.load_write("", A_REFUND.key)) is not None
         assert copied is not None
 
     @pytest.mark.parametrize(
@@ -817,9 +832,7 @@ class DurableContract(
         def write(number):
             act = replace(A_REFUND, key=f"refund:{number}", guard=False)
             claimed = now(store.claim(act))
-            assert now(
-                store.settle(Settle("refund", act.key, claimed.fence, "done", number))
-            )
+            assert now(store.settle(Settle("", act.key, claimed.fence, "done", number)))
             return claimed.state, now(store.claim(act)).value
 
         with ThreadPoolExecutor(64) as threads:
@@ -960,9 +973,7 @@ class DurableContract(
         mine = store.append_entry(
             JournalEntry("r1", 1, [JournalStep("1.m", "model", {"\ud800": 2**70})])
         )
-        assert now(
-            store.settle(Settle("refund", "refund:881", claimed.fence, "done", 20))
-        )
+        assert now(store.settle(Settle("", "refund:881", claimed.fence, "done", 20)))
         with pytest.raises(Fenced):
             now(late)
         assert now(mine) is False
@@ -1141,15 +1152,13 @@ class DurableContract(
     ):
         with self.hanging("none") as process:
             assert (
-                now(
-                    store.resolve("refund", "refund:881", state="failed", by="maria")
-                ).state
+                now(store.resolve("", "refund:881", state="failed", by="maria")).state
                 == "claimed"
             )
             process.kill()
             process.wait(PATIENCE_S)
         assert (
-            now(store.resolve("refund", "refund:881", state="failed", by="maria")).state
+            now(store.resolve("", "refund:881", state="failed", by="maria")).state
             == "failed"
         )
 
@@ -1177,9 +1186,7 @@ class DurableContract(
             assert taken.state is ClaimState.AGAIN
             process.send_signal(signal.SIGCONT)
             assert json.loads(process.stdout.readline()) is False
-        assert now(
-            store.settle(Settle("refund", "refund:881", taken.fence, "done", "mine"))
-        )
+        assert now(store.settle(Settle("", "refund:881", taken.fence, "done", "mine")))
         assert now(store.claim(A_REFUND)).value == "mine"
 
     @pytest.mark.proof

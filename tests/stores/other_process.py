@@ -147,7 +147,7 @@ def freeze_and_settle(store):
     claimed = store.claim(replace(A_REFUND, replay="key", lease_s=OVER_S)).result(10)
     os.kill(os.getpid(), signal.SIGSTOP)
     return store.settle(
-        Settle("refund", "refund:881", claimed.fence, "done", "frozen")
+        Settle("", "refund:881", claimed.fence, "done", "frozen")
     ).result(10)
 
 
@@ -162,9 +162,7 @@ def write_for_ever(store, file, who):
             os.write(world, f"{key} {claimed.state.value}\n".encode())
             if thread == 0:
                 Event().wait()
-            store.settle(Settle("refund", key, claimed.fence, "done", number)).result(
-                60
-            )
+            store.settle(Settle("", key, claimed.fence, "done", number)).result(60)
 
     with ThreadPoolExecutor(16) as pool:
         list(pool.map(write, range(16)))

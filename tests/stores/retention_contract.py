@@ -36,7 +36,7 @@ ALL = Retention(runs_s=0.001, results_s=0.001, audit_s=0.001, writes_s=0.001)
 """Everything is older than this when it is looked at."""
 
 
-def begin(store, run_id, status="done", *, steps=3, tool="refund", **how):
+def begin(store, run_id, status="done", *, steps=3, tool="refund", scope="", **how):
     """Store a run in a status, with steps, a write of its own and a record."""
     epoch = now(
         store.begin_run(RunRecord(run_id, {"messages": []}, **how))
@@ -45,12 +45,13 @@ def begin(store, run_id, status="done", *, steps=3, tool="refund", **how):
         JournalStep(f"{number}.m", "model", {"n": number}) for number in range(steps)
     ]
     now(store.append_entry(JournalEntry(run_id, epoch, rows, status)))
-    write(store, f"{run_id}/1/0", run_id, scope=tool)
+    write(store, f"{run_id}/1/0", run_id, tool=tool, scope=scope)
     now(store.append_audit([AuditEntry(run_id, "CallFinished", {"call": "c"})]))
 
 
-def write(store, key, run_id, state="done", scope="refund"):
-    claim = Claim(scope, key, f"fp {key}".encode(), run_id, "none", 600.0)
+def write(store, key, run_id, state="done", tool="refund", scope=""):
+    fingerprint = f"fp {key}".encode()
+    claim = Claim(scope, key, fingerprint, run_id, "none", 600.0, tool=tool)
     fence = now(store.claim(claim)).fence
     if state != "claimed":
         now(store.settle(Settle(scope, key, fence, state, {"n": 1})))
@@ -142,7 +143,7 @@ class RetentionContract:
         begin(store, "ended")
         assert kept(store).runs == 1
         assert names(store) == ["asking", "child", "doubtful", "parent"]
-        now(store.resolve("refund", "doubtful/2/0", state="done", by="anna"))
+        now(store.resolve("", "doubtful/2/0", state="done", by="anna"))
         now(store.withdraw("q", by="anna"))
         assert kept(store).runs == 2
 
@@ -158,7 +159,7 @@ class RetentionContract:
     ):
         begin(store, "run")
         refund = write(store, "order:7", "run")
-        mail = write(store, "mail:7", "run", scope="acme/send")
+        mail = write(store, "mail:7", "run", tool="send")
         doubtful = write(store, "order:8", "gone", "in_doubt")
         assert kept(store, Retention(runs_s=0.001)).effects == 1
         assert kept(store, Retention(tools_s={"send": 0.001})).effects == 1
@@ -271,12 +272,12 @@ class RetentionContract:
     ):
         for scope in ("a", "b"):
             status = "done" if scope == "a" else "waiting"
-            begin(ScopedStore(store, scope), "r", status, tool=f"{scope}/refund")
+            begin(ScopedStore(store, scope), "r", status, scope=scope)
             with pytest.raises(ConfigError, match="as a whole"):
                 admin.keep(ScopedStore(store, scope), ALL)
         assert kept(store).effects == 1
         assert names(store) == ["@b/r"]
-        assert [each.scope for each in now(store.list_writes())] == ["b/refund"]
+        assert [each.scope for each in now(store.list_writes())] == ["b"]
 
     def test_two_keepers_at_once_delete_everything_once(self, store):
         for number in range(40):

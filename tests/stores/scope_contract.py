@@ -148,18 +148,14 @@ class ScopeContract:
     def test_a_tenant_s_rows_are_found_behind_newer_ones_of_another(self, shared):
         mine, other = ScopedStore(shared, "a"), ScopedStore(shared, "b")
         now(mine.begin_run(replace(RUN, run_id="first")))
-        now(mine.claim(replace(A_REFUND, scope="a/refund")))
+        now(mine.claim(replace(A_REFUND, scope="a")))
         for number in range(3):
             now(other.begin_run(replace(RUN, run_id=f"later-{number}")))
-            now(
-                other.claim(
-                    replace(A_REFUND, scope="b/refund", key=str(number), guard=False)
-                )
-            )
+            now(other.claim(replace(A_REFUND, scope="b", key=str(number), guard=False)))
         assert [each.run_id for each in now(mine.list_runs(most=1))] == ["first"]
         assert [
             each.scope for each in now(mine.list_writes(run_id=A_REFUND.run_id, most=1))
-        ] == ["a/refund"]
+        ] == ["a"]
 
     def test_a_kept_text_of_one_tenant_is_unknown_to_the_other(self, tenants):
         mine, other = tenants
@@ -172,9 +168,9 @@ class ScopeContract:
     def test_a_lock_of_one_tenant_holds_up_nobody_of_the_other(self, tenants):
         mine, other = tenants
         claims = [
-            (mine, "a/refund", "1"),
-            (mine, "a/refund", "2"),
-            (other, "b/refund", "1"),
+            (mine, "a", "1"),
+            (mine, "a", "2"),
+            (other, "b", "1"),
         ]
         states = [
             now(store.claim(replace(TOUCHING, scope=scope, key=key, guard=False))).state
@@ -189,35 +185,26 @@ class ScopeContract:
         self, shared
     ):
         mine, other = ScopedStore(shared, "a"), ScopedStore(shared, "b")
-        claim = replace(A_REFUND, scope="a/refund", repeat_window_s=600.0)
+        claim = replace(A_REFUND, scope="a", repeat_window_s=600.0)
         fence = now(mine.claim(claim)).fence
-        now(mine.settle(Settle("a/refund", "refund:881", fence, "in_doubt")))
+        now(mine.settle(Settle("a", "refund:881", fence, "in_doubt")))
         if not hasattr(mine, "writes"):
             return
         assert (now(other.list_writes()), now(other.list_writes(run_id="r1"))) == (
             [],
             [],
         )
-        assert now(other.load_write("a/refund", "refund:881")) is None
-        assert (
-            now(other.resolve("a/refund", "refund:881", state="failed", by="eve"))
-            is None
-        )
-        assert (
-            now(other.release("a/refund", "refund:881", fence=fence, by="eve")) is False
-        )
+        assert now(other.load_write("a", "refund:881")) is None
+        assert now(other.resolve("a", "refund:881", state="failed", by="eve")) is None
+        assert now(other.release("a", "refund:881", fence=fence, by="eve")) is False
         assert [each.state for each in now(mine.list_writes(run_id="r1"))] == [
             "in_doubt"
         ]
         assert (
-            now(
-                mine.resolve("a/refund", "refund:881", state="done", by="anna", value=1)
-            ).state
+            now(mine.resolve("a", "refund:881", state="done", by="anna", value=1)).state
             == "done"
         )
-        assert (
-            now(other.claim(replace(claim, scope="b/refund"))).state is ClaimState.FRESH
-        )
+        assert now(other.claim(replace(claim, scope="b"))).state is ClaimState.FRESH
 
     def test_an_audit_record_is_told_to_its_tenant_only_and_says_whose_it_is(
         self, shared, tenants

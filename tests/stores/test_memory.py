@@ -24,7 +24,7 @@ class TestMemoryStore(StoreContract, ApprovedClaimContract):
         self.passed_s += seconds
 
 
-IN_PLACE = Claim("note", "r0/1/0", b"fp", "r0", "none", 60.0)
+IN_PLACE = Claim("", "r0/1/0", b"fp", "r0", "none", 60.0)
 """A write whose key is its place in the run."""
 
 

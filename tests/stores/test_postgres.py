@@ -269,9 +269,7 @@ def test_a_server_that_starts_again_is_reconnected_to_and_has_lost_nothing(serve
         server.start()
         assert waiting.result(30).state is ClaimState.FRESH
         assert claimed(store).state is ClaimState.BUSY
-        assert store.settle(Settle("refund", "refund:881", fence, "done", 20)).result(
-            30
-        )
+        assert store.settle(Settle("", "refund:881", fence, "done", 20)).result(30)
 
 
 def test_a_server_that_stays_away_takes_no_claim_and_is_asked_again_later(
@@ -545,7 +543,7 @@ def test_what_lay_in_a_file_is_known_on_the_server_after_a_copy(dsn, tmp_path):
     odd = "\0\ud800 退款"
     with SqliteStore(tmp_path / "x.db") as old, PostgresStore(dsn) as new:
         fence = claimed(old, key=odd).fence
-        assert old.settle(Settle("refund", odd, fence, "done", odd)).result(10)
+        assert old.settle(Settle("", odd, fence, "done", odd)).result(10)
         claimed(old, key="under way")
         question = ApprovalRequest(
             "q",
@@ -580,7 +578,7 @@ def test_a_server_is_counted_and_kept_as_a_file_is(dsn):
         emptied(dsn)
         for number, state in enumerate(["done", "failed", "in_doubt"]):
             fence = claimed(store, key=f"{number}").fence
-            assert store.settle(Settle("refund", f"{number}", fence, state)).result(10)
+            assert store.settle(Settle("", f"{number}", fence, state)).result(10)
         found = maintenance.count_contents(store)
         assert (found.version, found.writes) == (
             VERSION,
@@ -598,7 +596,7 @@ def test_a_keeper_leaves_the_room_to_another_one_that_returns_it_already(dsn):
     with PostgresStore(dsn) as store, psycopg.connect(dsn) as other:
         emptied(dsn)
         claimed(store)
-        store.resolve("refund", "refund:881", state="failed", by="anna").result(10)
+        store.resolve("", "refund:881", state="failed", by="anna").result(10)
         changed(dsn, "UPDATE handrail.effects SET state = 'done'")
         other.execute("LOCK handrail.effects IN SHARE UPDATE EXCLUSIVE MODE")
         assert retention.keep(store, Retention(writes_s=0.001)).effects == 1
@@ -674,7 +672,7 @@ def test_the_usual_groups_of_a_run_go_in_one_message_each(dsn, ready):
         act = replace(A_REFUND, key=key, run_id="r1", fingerprint=key.encode())
         fence = store.claim(act).result(10).fence
         assert entered.result(10) is False
-        assert store.settle(Settle("refund", key, fence, "done", step)).result(10)
+        assert store.settle(Settle("", key, fence, "done", step)).result(10)
         added(store, step + 1)
     store.save_result("r1", "a long \ud800 text").result(10)
     assert store.use_connection(lambda base: base._number) == before + len(sent)
@@ -720,7 +718,7 @@ def test_a_write_that_another_process_has_changed_is_settled_as_it_stands(
     fence = claimed(store).fence
     sent.clear()
     changed(dsn, change)
-    settled = store.settle(Settle("refund", "refund:881", fence, "done", 7))
+    settled = store.settle(Settle("", "refund:881", fence, "done", 7))
     assert settled.result(10) is state
     assert sent == []
 
@@ -773,7 +771,7 @@ def test_a_clock_of_the_server_that_was_set_is_read_again(ready):
     store.use_connection(lambda base: base._recollection.note_clock(base.now() - 60.0))
     assert claimed(store).state is ClaimState.FRESH
     assert sent == []
-    write = store.load_write("refund", "refund:881").result(10)
+    write = store.load_write("", "refund:881").result(10)
     assert abs(write.begun - store.use_connection(lambda base: base.now())) < 30
     assert claimed(store, key="refund:882").state is ClaimState.FRESH
     assert len(sent) == 1

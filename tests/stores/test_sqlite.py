@@ -261,9 +261,7 @@ def test_a_full_disk_takes_no_claim_and_loses_nothing(file):
             assert state is (
                 ClaimState.FRESH if answer.exception() else ClaimState.BUSY
             )
-        assert store.settle(Settle("refund", "refund:881", fence, "done", 20)).result(
-            10
-        )
+        assert store.settle(Settle("", "refund:881", fence, "done", 20)).result(10)
 
 
 @contextmanager

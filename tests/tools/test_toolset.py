@@ -5,6 +5,7 @@ import threading
 import pytest
 
 from handrail.errors import Code, ConfigError, DuplicateToolError, ToolDefinitionError
+from handrail.sync import SyncRuntime
 from handrail.tools.function_tool import FunctionTool, tool
 from handrail.tools.tool import BaseTool, Then
 from handrail.tools.toolset import COVERED, Toolset
@@ -356,3 +357,57 @@ def test_no_thread_ever_sees_half_a_change():
     for watcher in watchers:
         watcher.join(20)
     assert wrong == []
+
+
+def test_a_set_within_a_list_of_tools_is_taken():
+    found, changed = Toolset([find]), Toolset([update]).prefix("user_")
+    assert names(Toolset([found, changed])) == ["find", "user_update"]
+    found.add(changed)
+    assert names(found) == ["find", "user_update"]
+    with pytest.raises(DuplicateToolError, match="'find'"):
+        Toolset([found, find])
+    with SyncRuntime([found, drop]) as runtime:
+        assert names(runtime.tools) == ["find", "user_update", "drop"]
+
+
+# ---------------------------------------------------------------------- keys
+
+
+def pay(order: str) -> str:
+    """Pay."""
+    return order
+
+
+def paying(name, key, **settings):
+    return FunctionTool(pay, name=name, effect="write", key=key, **settings)
+
+
+@pytest.mark.parametrize(
+    "key", ["order:{order}", "order:{order.id}", lambda order: order, "{order}:order"]
+)
+def test_two_writes_that_make_the_same_keys_are_refused_with_a_key_for_each(key):
+    charge = paying("charge", "order:{order}")
+    if not isinstance(key, str) or not key.startswith("order:"):
+        Toolset([charge, paying("ship", key)])
+        return
+    for both in (
+        lambda: Toolset([charge, paying("ship", key)]),
+        lambda: Toolset([charge]).add(paying("ship", key)),
+        lambda: Toolset([charge]) + Toolset([paying("ship", key)]),
+        lambda: Toolset([charge, paying("ship", "s:{order}")]).redeclare(
+            "ship", key=key
+        ),
+    ):
+        with pytest.raises(ToolDefinitionError, match="'charge' and 'ship'") as refused:
+            both()
+        assert "key='charge:{order}' and key='ship:{order" in str(refused.value)
+
+
+def test_a_step_that_two_tools_share_keeps_its_key():
+    step = paying("note", "note:{order}")
+    Toolset(
+        [
+            paying("charge", "charge:{order}", then=Then(step, {"order": "{order}"})),
+            paying("ship", "ship:{order}", then=Then(step, {"order": "{order}"})),
+        ]
+    )

@@ -77,7 +77,7 @@ function Line({ write }: { write: Write }) {
     <span class="ledger-row">
       <Status of={write.state} />
       <span class="one-line">
-        <Text of={asText(write.scope)} />
+        <Text of={asText(write.tool)} />
       </span>
       <span class="one-line quiet">
         <code>
@@ -94,7 +94,7 @@ function Line({ write }: { write: Write }) {
 function Card({ write, onSettled }: { write: Write; onSettled: () => Promise<void> }) {
   const note = useSignal("");
   const error = useSignal<string | null>(null);
-  const { id: _id, state, value, scope, ...rest } = write;
+  const { id: _id, state, value, tool, ...rest } = write;
   const settle = (outcome: "done" | "not_done") => async () => {
     error.value = null;
     try {
@@ -108,7 +108,7 @@ function Card({ write, onSettled }: { write: Write; onSettled: () => Promise<voi
     <article class="card">
       <header>
         <h2>
-          <Text of={asText(scope)} />
+          <Text of={asText(tool)} />
         </h2>
         <Status of={state} />
       </header>

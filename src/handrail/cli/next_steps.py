@@ -12,7 +12,7 @@ from shlex import quote
 
 from handrail.cli.options import STORE_HERE, Setup, call_failures
 from handrail.cli.run_pages import WORKER_RESUMES
-from handrail.cli.store_access import EVERY, command_line
+from handrail.cli.store_access import EVERY, command_line, name_write
 from handrail.engine.nested_runs import is_within
 from handrail.engine.undo import UNDO_OF
 from handrail.errors import Code
@@ -131,7 +131,7 @@ def doubt_lines(
     doubts = list(dict.fromkeys(filter(None, map(doubt_in, steps))))
     lines: list[str] = []
     for doubt in doubts:
-        if doubt.scope and isinstance(store, LedgerStore):
+        if doubt.key and isinstance(store, LedgerStore):
             row = _row(store, run_id, doubt)
         else:
             row = None
@@ -145,19 +145,16 @@ def undone_writes(run_id: str, store: object) -> list[tuple[str, str]]:
         return []
     rows = result_now(store.list_writes(state="failed", run_id=run_id, most=EVERY))
     undone = [row for row in reversed(rows) if row.resolved_by.startswith(UNDO_OF)]
-    return [(row.scope, row.resolved_by.removeprefix(UNDO_OF)) for row in undone]
+    return [(row.tool, row.resolved_by.removeprefix(UNDO_OF)) for row in undone]
 
 
 def _row(store: LedgerStore, run_id: str, doubt: Doubt) -> WriteRecord | None:
     """Return the write; where it was refused as a repetition in its run, the first one."""
     if row := result_now(store.load_write(doubt.scope, doubt.key)):
         return row
-    same = (
-        each
-        for each in result_now(store.list_writes(run_id=run_id, most=EVERY))
-        if each.scope == doubt.scope
-    )
-    return next((each for each in same if each.fingerprint == doubt.fingerprint), None)
+    writes = result_now(store.list_writes(run_id=run_id, most=EVERY))
+    same = (each for each in writes if each.fingerprint == doubt.fingerprint)
+    return next(same, None)
 
 
 def _write_lines(
@@ -172,7 +169,7 @@ def _write_lines(
             f"{tool} may or may not have happened{f' ({why})' if why else ''}; a person must look, and record what "
             "became of it"
         )
-        yield f"look:    {command_line(f'ledger show {quote(row.scope)} {quote(row.key)}', place)}"
+        yield f"look:    {command_line(f'ledger show {name_write(row)}', place)}"
     else:
         happened = "happened" if row.state == "done" else "did not happen"
         source = "the store has since recorded that it"

@@ -35,7 +35,7 @@ from handrail.ports import (
     StandingApprovalStore,
     Store,
 )
-from handrail.records import RunRecord
+from handrail.records import RunRecord, WriteRecord
 from handrail.stores.durable import DurableStore
 
 T = TypeVar("T")
@@ -210,6 +210,12 @@ def command_line(words: str, place: str) -> str:
     else:
         store_option = f" --store {quote(mask_password(place))}"
     return f"handrail {words}{store_option}"
+
+
+def name_write(write: WriteRecord) -> str:
+    """Return how a command names a write: by its key, and its tenant if it has one."""
+    tenant = f" --scope {quote(write.scope)}" if write.scope else ""
+    return f"{quote(write.key)}{tenant}"
 
 
 def mask_password(place: str) -> str:

@@ -70,6 +70,8 @@ class CallOutcome(Struct):
     """The value as JSON, where it was encoded for the ledger."""
     why: str = ""
     """Why a write is in doubt, for people: the attempt and the class of its exception."""
+    runs_on: bool = False
+    """Whether the tool has not ended."""
 
 
 def reserve(call: Admitted) -> Generator[Effect[Admitted], Any, Failure | None]:

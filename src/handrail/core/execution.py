@@ -309,7 +309,7 @@ def shape_at_length(
         note = join_notes(note, results.describe_hidden(shaped.hidden))
     handle = ""
     if shaped.cut:
-        handle, rest = yield from _store_rest(shaped.whole, settings)
+        handle, rest = yield from _store_rest(shaped.whole)
         note = join_notes(note, f"{shaped.cut}; {rest}")
     text = shaped.text
     if note:
@@ -332,17 +332,15 @@ def shape_at_length(
 
 def _cut(outcome: CallOutcome, settings: RunSettings) -> tuple[Any, results.Shaped]:
     """Return the value without secrets, and what of it the model reads."""
-    value = settings.redact(outcome.value)
+    value = settings.redact(outcome.value, outcome.call.tool.label)
     most_bytes = outcome.call.tool.result_bytes or settings.result_bytes
     return value, results.shape(value, most_bytes)
 
 
 def _store_rest(
-    whole: str, settings: RunSettings
+    whole: str,
 ) -> Generator[Effect[Admitted], Any, tuple[str, str]]:
     """Store the whole text of a result that was cut; return its handle, and how the model reads the rest."""
-    if not settings.keeps:
-        return "", "the rest was not stored"
     try:
         handle: str = yield Keep(whole)
     except (StoreUnavailable, CallCancelled):
@@ -354,8 +352,9 @@ def _shape_failure(
     outcome: CallOutcome, failure: Failure, settings: RunSettings
 ) -> ToolResult:
     call = outcome.call
-    if settings.secrets is not None:
-        failure = settings.secrets.failure(failure)
+    secrets = settings.secrets_for(call.tool.label)
+    if secrets is not None:
+        failure = secrets.failure(failure)
     text = results.failure_text(failure)
     return ToolResult(
         call.call.id,

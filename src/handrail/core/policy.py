@@ -137,6 +137,8 @@ class Policy(Struct, frozen=True):
             Without it somebody else must; where no principal is named, everybody may.
         provenance: `ask` asks a person before a run that has read words from outside sends something to where nobody
             trusted has named, or lets out private values; `off` does not look.
+        foreign_secrets: `hide` takes keys of the known kinds out of what a model reads of others' words (results that
+            are not `trusted`); `show` leaves them in.
     """
 
     max_permission: Permission = "write"
@@ -146,6 +148,7 @@ class Policy(Struct, frozen=True):
     done_before: frozenset[str] = frozenset()
     """Writes that the run which this one was forked from has done: a person is asked before they are done again."""
     provenance: Literal["ask", "off"] = "ask"
+    foreign_secrets: Literal["hide", "show"] = "hide"
     own_approval: bool = False
 
     def __post_init__(self) -> None:
@@ -162,6 +165,10 @@ class Policy(Struct, frozen=True):
         if self.provenance not in ("ask", "off"):
             raise ConfigError(
                 f"provenance is {self.provenance!r}; it is 'ask' or 'off'"
+            )
+        if self.foreign_secrets not in ("hide", "show"):
+            raise ConfigError(
+                f"foreign_secrets is {self.foreign_secrets!r}; it is 'hide' or 'show'"
             )
         if type(self.own_approval) is not bool:
             raise ConfigError(
@@ -225,8 +232,9 @@ class Policy(Struct, frozen=True):
     def from_toml(cls, path: str | Path) -> Policy:
         """Read a policy from a TOML file.
 
-        Its keys are `max_permission`, `ask_from`, `provenance`, `own_approval`, and `[[rules]]` with `tool`, `then`,
-        `when`, `arguments`, `reason`, `required_approvals`. TOML has no null: `ask_from = "never"` asks for no risk.
+        Its keys are `max_permission`, `ask_from`, `provenance`, `foreign_secrets`, `own_approval`, and `[[rules]]` with
+        `tool`, `then`, `when`, `arguments`, `reason`, `required_approvals`. TOML has no null: `ask_from = "never"` asks
+        for no risk.
 
         Raises:
             ConfigError: The file cannot be read, or holds a key that no policy has.

@@ -252,11 +252,15 @@ def _diagnose_unfinished(outcome: Unfinished, tool: str, timeout_s: float) -> Di
         )
         return Diagnosis(failure, no_effect=no_effect)
     return Diagnosis(
-        _timeout(tool, timeout_s, outcome.end), passing=True, no_effect=no_effect
+        _timeout(tool, timeout_s, outcome.end, outcome.holders),
+        passing=True,
+        no_effect=no_effect,
     )
 
 
-def _timeout(tool: str, timeout_s: float, end: End = End.STOPPED) -> Failure:
+def _timeout(
+    tool: str, timeout_s: float, end: End = End.STOPPED, holders: str = ""
+) -> Failure:
     happened = {
         End.NOT_STARTED: f"`{tool}` did not get its turn in time, and was not started.",
         End.STOPPED: f"`{tool}` did not finish within {timeout_s:g} s and was stopped.",
@@ -265,7 +269,7 @@ def _timeout(tool: str, timeout_s: float, end: End = End.STOPPED) -> Failure:
     }
     return Failure(
         Code.TIMEOUT,
-        happened[end],
+        f"{happened[end]} {holders}".rstrip(),
         "Ask for less at once, or try again later.",
         retryable=True,
     )

@@ -13,6 +13,7 @@ Rule 3: what was once in doubt stays so until the write is found or its tool ret
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator, Sequence
 from typing import Any
 
@@ -159,9 +160,10 @@ def _question_to_repeat(held: HeldClaim, state: SettledState | None) -> AskHuman
     ):
         reason = f"the same {tool.name} was already done, with these arguments"
     elif state == "in_doubt" and tool.on_doubt == "ask":
+        tenant = f" --scope {claim.scope}" if claim.scope else ""
         reason = (
             f"{tool.name} was started and nobody knows whether it happened. Look first: approve to run it again, deny "
-            f"to leave it, or say what happened (handrail ledger resolve {claim.scope} {claim.key})"
+            f"to leave it, or say what happened (handrail ledger resolve {claim.key}{tenant})"
         )
     else:
         return None
@@ -230,7 +232,7 @@ def claim_for(call: Admitted, settings: RunSettings) -> Claim:
     """Return the claim of a write: its name in the ledger, and how it is guarded there."""
     traits = call.traits
     return Claim(
-        scope=name_scope(settings.scope, traits.name),
+        scope=settings.scope,
         key=call.key,
         fingerprint=keys.fingerprint(
             traits.name, traits.version, call.arguments, call.identity
@@ -244,6 +246,7 @@ def claim_for(call: Admitted, settings: RunSettings) -> Claim:
         key_ttl_s=traits.key_ttl_s,
         repeat_window_s=traits.repeat_window_s,
         approval=call.approval,
+        tool=traits.name,
     )
 
 
@@ -251,19 +254,6 @@ def _list_locks(resources: Sequence[Resource]) -> tuple[str, ...]:
     if not resources:
         return ()
     return tuple([each.key for each in resources if each.exclusive])
-
-
-def name_scope(tenant: str, tool: str) -> str:
-    """Return what the ledger keeps the writes of a tool under: `refund`, or `acme/refund` for a tenant.
-
-    A slash in the name of a tool makes it no tenant's: without a tenant, `acme/refund` is stored as `/acme/refund`.
-
-    Args:
-        tenant: With its slash; empty without one.
-    """
-    if "/" in tool and not tenant:
-        return f"/{tool}"
-    return f"{tenant}{tool}"
 
 
 def _lease_s(traits: CallTraits, settings: RunSettings) -> float:
@@ -380,7 +370,8 @@ def _ask_again(
             most_s = max(most_s, LONGEST_LEASE_S)
         if settings.now() + wait_s >= min(began + most_s, settings.deadline.at):
             return claimed
-        until = settings.now() + claimed.left_s if claimed.left_s else 0.0
+        is_busy = claimed.state is ClaimState.BUSY
+        until = settings.now() + claimed.left_s if is_busy and claimed.left_s else 0.0
         yield Wait(wait_s, until)
         wait_s = min(wait_s * 2, _LONGEST_LOOK_S)
         answer: Claimed | None = yield question
@@ -417,11 +408,13 @@ def _perform(
     if state == "in_doubt":
         value = outcome.why
     elif state == "done":
-        if outcome.plain and settings.secrets is None:
+        label = held.call.tool.label
+        if outcome.plain and settings.secrets_for(label) is None:
             value, outcome.body = results.copy_plain(outcome.value)
         else:
             value = yield from compute(
-                outcome.size, lambda: results.plain(settings.redact(outcome.value))
+                outcome.size,
+                lambda: results.plain(settings.redact(outcome.value, label)),
             )
     try:
         yield Settle(
@@ -431,6 +424,7 @@ def _perform(
             state=state,
             value=value,
             locks=claim.locks,
+            has_ended=not outcome.runs_on,
         )
     except (StoreUnavailable, CallCancelled):
         # The model still reads what happened. The claim stays open, so whoever claims next learns of the doubt.
@@ -496,12 +490,20 @@ def _attempt_write(
             if cancellation is None:
                 continue
             failure = cancellation
-        if not doubtful:
-            return CallOutcome(call, failure=failure, attempts=attempt), "failed"
-        failure = retries.in_doubt(tool.name)
-        if diagnosis.worded and not was_doubtful:
-            failure = diagnosis.failure
-        return CallOutcome(call, failure=failure, attempts=attempt, why=why), "in_doubt"
+        state: SettledState = "failed"
+        if doubtful:
+            state = "in_doubt"
+            failure = retries.in_doubt(tool.name)
+            if diagnosis.worded and not was_doubtful:
+                failure = diagnosis.failure
+        ended = CallOutcome(call, failure=failure, attempts=attempt)
+        ended.runs_on = _runs_on(outcome)
+        ended.why = why if doubtful else ""
+        return ended, state
+
+
+def _runs_on(outcome: Outcome | None) -> bool:
+    return isinstance(outcome, Unfinished) and outcome.end is End.RUNNING_ON
 
 
 def _describe_end(outcome: Raised | Unfinished) -> str:
@@ -612,8 +614,7 @@ def _verify(
         happened: Verification = yield Verify(call)
     except (StoreUnavailable, CallCancelled):
         return Unknown()
-    runs_on = isinstance(outcome, Unfinished) and outcome.end is End.RUNNING_ON
-    if runs_on and isinstance(happened, NotFound):
+    if _runs_on(outcome) and isinstance(happened, NotFound):
         return Unknown()
     return happened
 
@@ -623,6 +624,8 @@ def _outcome_in_ledger(held: HeldClaim) -> CallOutcome:
     call = held.call
     claimed = held.claimed
     name = call.tool.name
+    if claimed.state is ClaimState.CONFLICT:
+        return CallOutcome(call, failure=_refuse_key(name, claimed.tool))
     if claimed.state is ClaimState.DONE:
         note = "this was already done; the earlier result is repeated, nothing was done again"
         failure = retries.too_large_again(claimed.value)
@@ -635,16 +638,43 @@ def _outcome_in_ledger(held: HeldClaim) -> CallOutcome:
             "Wait a moment, then check whether it happened.",
             retryable=True,
         ),
-        ClaimState.LOCKED: Failure(
+        ClaimState.LOCKED: _locked(name, claimed.left_s),
+    }
+    return CallOutcome(call, failure=failures[claimed.state])
+
+
+def _locked(name: str, doubt_s: float) -> Failure:
+    """Return the failure of a write that another one keeps from starting.
+
+    Args:
+        doubt_s: How long that one holds what it touches, if it is in doubt and its tool has not ended; else 0.
+    """
+    if not doubt_s:
+        return Failure(
             Code.IN_PROGRESS,
             f"`{name}` was not started: something that it touches is being changed by another call.",
             "Wait a moment, then call it again.",
             retryable=True,
-        ),
-        ClaimState.CONFLICT: Failure(
+        )
+    return Failure(
+        Code.IN_PROGRESS,
+        f"`{name}` was not started: another call that touches the same thing is in doubt, and may still change it "
+        f"for {math.ceil(doubt_s)} s.",
+        f"Call it again in {math.ceil(doubt_s)} s, or find out first how the other call ended.",
+        retryable=True,
+    )
+
+
+def _refuse_key(name: str, owner: str) -> Failure:
+    """Return that the key of a write is that of another one, which `owner` made."""
+    if owner != name:
+        return Failure(
             Code.IDEMPOTENCY_KEY_REUSED,
-            f"`{name}` was already carried out under this key with other arguments.",
-            "Look at what was done before; it is not done a second time with other arguments.",
-        ),
-    }
-    return CallOutcome(call, failure=failures[claimed.state])
+            f"`{name}` was not started: its key is that of an earlier call of `{owner}`.",
+            "Look at what that call did; whatever has one key is done once.",
+        )
+    return Failure(
+        Code.IDEMPOTENCY_KEY_REUSED,
+        f"`{name}` was not started: its key was already used with other arguments.",
+        "Look at how the earlier call ended; what has one key is done once.",
+    )

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
+from inspect import iscoroutine
 from os import environ
 from typing import Any, cast
 
@@ -319,6 +320,11 @@ class ActiveRun(Struct, eq=False):
             self.boundaries = Boundaries(secret)
 
     @property
+    def keeps_under(self) -> str:
+        """The name under which its long results are stored; calls of no run share one, since each ends at once."""
+        return self.id if self.settings.keeps else ""
+
+    @property
     def answers(self) -> Sequence[Message]:
         """The messages after the question."""
         return self.progress.messages[self.first_answer :]
@@ -437,7 +443,13 @@ def tell_all(observers: Sequence[Observer], run_id: str, event: Event) -> None:
     force_setattr(event, "run_id", run_id)
     for observer in observers:
         try:
-            observer(event)
+            answer: object = observer(event)
+            if answer is not None and iscoroutine(answer):
+                answer.close()
+                logs.log.warning(
+                    "an observer gave a coroutine for %s, and nobody awaits it",
+                    type(event).__name__,
+                )
         except BaseException as error:  # one that only looks on must not cost a result
             logs.log_exception(
                 f"an observer raised on {type(event).__name__}; the run goes on",

@@ -72,7 +72,7 @@ class Approvals:
     Args:
         services: Where an approver that is a plain function gets its thread.
         tools: Every tool that a call may name.
-        scope: What the scopes of its writes begin with.
+        scope: The tenant of its runs.
     """
 
     def __init__(
@@ -125,17 +125,10 @@ class Approvals:
 
     async def _notify(self, question: ApprovalRequest) -> None:
         """Notify people of a question that was stored here, once."""
-        unnoticed = self._services.unnoticed
-        if not unnoticed.discard(question.id):
-            return
-        # as the store has it, so that whoever is notified finds it there
-        run_id = qualify_name(self._scope.removesuffix("/"), question.run_id)
-        try:
+        if self._services.unnoticed.discard(question.id):
+            # as the store has it, so that whoever is notified finds it there
+            run_id = qualify_name(self._scope, question.run_id)
             await self._services.notify(replace(question, run_id=run_id))
-        except asyncio.CancelledError:
-            # The caller hung up, perhaps before anybody was notified: better twice than never.
-            unnoticed.add(question.id)
-            raise
 
     async def _recall(
         self, store: ApprovalStore, active: ActiveRun, asked: AskHuman
@@ -143,11 +136,13 @@ class Approvals:
         """Return the approval that this very call has used, or the result that was delivered for it."""
         wanted = "approved" if asked.awaits_result else "used"
         found = await wait_for(
-            store.list_approvals(state=wanted, run_id=_home(active, asked))
+            store.list_approvals(
+                state=wanted, run_id=_home(active, asked), digest=asked.digest
+            )
         )
         in_place = active.recording is not None
         for each in reversed(found):
-            is_same = each.digest == asked.digest and each.reason == asked.reason
+            is_same = each.reason == asked.reason
             is_its_own = (
                 each.place == asked.place if in_place else each.call_id == asked.call.id
             )
@@ -246,7 +241,9 @@ class Approvals:
         """
         in_place = active.recording is not None
         stored = await wait_for(
-            store.list_approvals(state="", run_id=_home(active, asked))
+            store.list_approvals(
+                state="", run_id=_home(active, asked), digest=asked.digest
+            )
         )
         earlier = [each for each in stored if _is_about(each, asked, in_place=in_place)]
         for each in earlier:
@@ -401,8 +398,11 @@ def _granted(request: ApprovalRequest, question: str = "") -> Approval:
 
 
 def _is_about(question: ApprovalRequest, asked: AskHuman, *, in_place: bool) -> bool:
-    """Whether a stored question is the one that is asked: in a stored run by its place, else by its reason."""
-    if question.digest != asked.digest or question.principal != asked.principal:
+    """Whether a stored question about the same arguments is the one that is asked.
+
+    In a stored run it is found by its place, else by its reason.
+    """
+    if question.principal != asked.principal:
         return False
     if asked.awaits_result and question.call_id != asked.call.id:
         return False  # the same question once more is another one
@@ -631,21 +631,12 @@ async def _wait_for_decision(
         await asyncio.sleep(wait_s)
         wait_s = min(2 * wait_s, _LONGEST_LOOK_S)
         try:
-            stored = await wait_for(
-                store.list_approvals(state="", run_id=question.run_id)
-            )
+            stored = await wait_for(store.list_approvals(state="", id=question.id))
         except StoreUnavailable:
             # it may be back at the next look; whoever is asked here can still answer
             continue
-        if found := next(
-            (
-                each
-                for each in stored
-                if each.id == question.id and each.state != "open"
-            ),
-            None,
-        ):
-            return found
+        if stored and stored[0].state != "open":
+            return stored[0]
 
 
 def _withdraw(approver: Approver, asked: AskHuman, question: ApprovalRequest) -> None:

@@ -45,7 +45,7 @@ from handrail.core.history import Window, sanitize
 from handrail.core.loop_detection import detect_loops
 from handrail.core.policy import Policy
 from handrail.core.preview import PreviewBatch
-from handrail.core.redaction import KnownSecrets, Redactor, texts_in
+from handrail.core.redaction import ForeignSecrets, KnownSecrets, Redactor, texts_in
 from handrail.core.retries import Backoff, describe_waits, next_model_wait
 from handrail.core.run_settings import Deadline, RunSettings
 from handrail.core.structured_output import find_way, track_output
@@ -128,6 +128,7 @@ from handrail.sandboxes import levels
 from handrail.schemas import hints
 from handrail.surroundings.chance import token_hex
 from handrail.surroundings.clock import monotonic
+from handrail.tools.declaration import is_async
 from handrail.tools.shared_limits import SharedLimits
 from handrail.tools.tool import BaseTool
 from handrail.tools.toolset import Tools, Toolset
@@ -269,11 +270,13 @@ class Engine:
                 f"result_bytes is {result_bytes}; at least {results.LEAST_RESULT_BYTES} are needed"
             )
         _check("policy", policy, isinstance(policy, Policy), "a `Policy`")
+        if is_async(type(policy).judge if policy is not None else None):
+            raise ConfigError(
+                f"`judge` of {type(policy).__name__} is async, and nobody would await it; make it a plain function"
+            )
         _check("budget", budget, isinstance(budget, Budget), "a `Budget`")
         _check("approver", approver, callable(approver), "a function that is asked")
-        # a generator would be used up
-        listed = isinstance(observers, Collection) and all(map(callable, observers))
-        _check("observers", observers, listed, "a list of functions")
+        _check_observers(observers)
         self.tools = tools if isinstance(tools, Toolset) else Toolset(tools)
         for tool in with_steps(self.tools):
             tool.check_names()
@@ -318,7 +321,6 @@ class Engine:
     def _enter_scope(self, scope: str) -> None:
         """See the store as the tenant of this scope does."""
         self.scope = scope
-        self.scope_prefix = f"{scope}/" if scope else ""
         store = self._store_of_all
         if self._known_secrets.forms and isinstance(store, RunStore):
             store = cast(Store, sealed_store.SealedStore(store, self._known_secrets))
@@ -332,7 +334,7 @@ class Engine:
         self.unsaved = UnsavedRecords(self.store, self._keeps)
         self.settings = replace(
             self.settings,
-            scope=self.scope_prefix,
+            scope=self.scope,
             passes_on=bool(scope),
             renews=self.leases is not None,
             looks_up=self.looks_up is not None,
@@ -351,7 +353,7 @@ class Engine:
             policy,
             self.services,
             tools=self.callable_tools,
-            scope=self.scope_prefix,
+            scope=self.scope,
         )
 
     def serve(self, scope: str | None = None, policy: Policy | None = None) -> Engine:
@@ -453,8 +455,7 @@ class Engine:
             policy: In place of the runtime's.
             said: What people have said to the model, where the run has no messages.
             is_audited: Whether the run is written into the audit log; not one that has been written there before.
-            by_calls: Its turns are calls of `call` and `handle`. One with a name continues where the last call left it;
-                results of one without are not kept, since nobody can read on.
+            by_calls: Its turns are calls of `call` and `handle`. One with a name continues where the last call left it.
 
         Raises:
             SetupError: The runtime is closed, or a worker process imports the module that makes this call.
@@ -463,12 +464,14 @@ class Engine:
         budget = self.budget if budget is None else _check_budget(budget)
         _check("options", options, isinstance(options, Options), "an `Options`")
         run_id = run or new_run_id()
-        check_run_name(run_id, self.scope_prefix)
+        check_run_name(run_id, self.scope)
         progress = self._open_progress(run if by_calls else None, said)
         started = self.now()
         principal = self.principal if principal is None else principal
         secrets = self.known_secrets(inject) if inject else self._known_secrets
         flow_state = self._make_flow(flow)
+        if observers:
+            _check_observers(observers)
         listening, trace = self._gather_observers(
             (*self.observers, *observers),
             run_id,
@@ -481,9 +484,13 @@ class Engine:
         trail = None
         if is_audited and self._audits is not None:
             trail = self._make_trail(run_id, secrets, principal)
+        policy = policy or self.policy
+        foreign_secrets: KnownSecrets | None = secrets if secrets.forms else None
+        if policy.foreign_secrets == "hide":
+            foreign_secrets = ForeignSecrets(secrets)
         settings = replace(
             self.settings,
-            policy=policy or self.policy,
+            policy=policy,
             run_id=run_id,
             deadline=Deadline.within(budget.time_s, started),
             keeps=run is not None or not by_calls,
@@ -492,6 +499,7 @@ class Engine:
             tell=partial(tell_all, listening, run_id) if listening else None,
             trail=trail,
             secrets=secrets if secrets.forms else None,
+            foreign_secrets=foreign_secrets,
             injected=inject or {},
             refusal=None if flow_state is None else flow_state.refusal,
             trust=progress.trust,
@@ -732,11 +740,15 @@ class Engine:
             # some may have been added meanwhile
             tools = self._showing.callable_tools(turn.calls, active.selector)
         progress = active.progress
+        settings = active.settings
+        if not from_model or positions:
+            # no model reads the results of calls by code: it may need a key that a tool returns
+            settings = replace(settings, foreign_secrets=settings.secrets)
         return Batch(
             turn.calls,
             turn.finish,
             tools,
-            active.settings,
+            settings,
             budget=active.budget,
             spent=progress.spent,
             turn=number,
@@ -872,7 +884,7 @@ class Engine:
 
     def begin_round(self, run_id: str) -> None:
         """Begin a new round of a named run of calls: what it has spent and repeated counts from nothing."""
-        check_run_name(run_id, self.scope_prefix)
+        check_run_name(run_id, self.scope)
         name = qualify_name(self.scope, run_id)
         with self._deployment.guard:
             progress = self._deployment.remembered.get(name)
@@ -1228,7 +1240,7 @@ class Engine:
         Raises:
             ConfigError: The store keeps no runs, or the name belongs to another scope.
         """
-        check_run_name(run_id, self.scope_prefix)
+        check_run_name(run_id, self.scope)
         return self.runs.load_run(run_id)
 
     def attach_journal(
@@ -1255,7 +1267,7 @@ class Engine:
 
     def cancel(self, run_id: str, *, by: str = "") -> bool:
         """See `Runtime.cancel`."""
-        check_run_name(run_id, self.scope_prefix)
+        check_run_name(run_id, self.scope)
         if by:
             check_person("by", by)
         active = self._deployment.live.get(qualify_name(self.scope, run_id))
@@ -1325,7 +1337,7 @@ class Engine:
             idempotency_key=call.key,
             fence=lease.claimed.fence if lease else 0,
             read_kept=lambda handle: result_now(
-                self.store.load_result(active.id, handle)
+                self.store.load_result(active.keeps_under, handle)
             ),
             report=report,
         )
@@ -1459,6 +1471,18 @@ def refuse_assignment(runtime: object, name: str) -> None:
 def _check(setting: str, given: object, is_one: bool, what: str) -> None:
     if given is not None and not is_one:
         raise ConfigError(f"{setting} is {given!r}; it takes {what}")
+
+
+def _check_observers(observers: Sequence[Observer]) -> None:
+    # a generator would be used up
+    listed = isinstance(observers, Collection) and all(map(callable, observers))
+    _check("observers", observers, listed, "a list of functions")
+    for observer in observers:
+        if is_async(observer):
+            raise ConfigError(
+                f"the observer {observer!r} is async, and nobody would await it; take a plain function, "
+                "which may put the event into a queue of yours"
+            )
 
 
 def _resolve_notifier(notify: str | Notifier | None) -> Notifier | None:

@@ -32,6 +32,7 @@ from handrail.context import Context
 from handrail.core import retries
 from handrail.core.admission import LONGEST_ADMISSION_S, Admitted, admit
 from handrail.core.batch import Batch, CallState
+from handrail.core.redaction import NO_SECRETS, ForeignSecrets
 from handrail.core.run_settings import RunSettings
 from handrail.effects import (
     Admit,
@@ -184,7 +185,7 @@ class BatchExecutor:
             now=engine.now,
             within=self.within,
             troubled=self.troubled,
-            secrets=active.settings.secrets,
+            secrets=ForeignSecrets(active.settings.secrets or NO_SECRETS),
         )
         self.surrounds = (
             active.recording is not None
@@ -288,7 +289,11 @@ class BatchExecutor:
                 self.compute(state, effect, function)
             case Keep(text=text):
                 self.ask_store(
-                    state, effect, self.engine.store.save_result, self.active.id, text
+                    state,
+                    effect,
+                    self.engine.store.save_result,
+                    self.active.keeps_under,
+                    text,
                 )
             case Wait(seconds=seconds):
                 pending = self.wait(state, effect)

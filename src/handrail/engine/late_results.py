@@ -13,7 +13,7 @@ from functools import partial
 from msgspec import Struct
 
 from handrail import logs
-from handrail.calls import ToolCall
+from handrail.calls import TRUSTED, ToolCall
 from handrail.core.batch import CallState
 from handrail.core.redaction import KnownSecrets
 from handrail.core.results import plain
@@ -49,7 +49,9 @@ def settle(
     """
     if lease is None:
         return
-    settlement = _settlement(state, lease, outcome, active.settings.secrets)
+    label = TRUSTED if state.admitted is None else state.admitted.traits.label
+    secrets = active.settings.secrets_for(label)
+    settlement = _settlement(state, lease, outcome, secrets)
     if settlement is None or not (alone or settlement.state == "done"):
         return
     refused = partial(within, tell_refused, active, state.call, settlement)

@@ -54,6 +54,7 @@ from handrail.runs import Run
 from handrail.surroundings.clock import monotonic
 from handrail.tools.function_tool import FunctionTool
 from handrail.tools.keys import digest
+from handrail.workers.threads import waiting_for_tools
 
 T = TypeVar("T")
 
@@ -88,8 +89,10 @@ class Nested(Struct, eq=False):
         """See `Context.run`."""
         runtime = runtime or self.runtime
         if not iscoroutinefunction(runtime.run):
-            return await asyncio.to_thread(
-                partial(self.run_blocking, question, runtime=runtime, **options)
+            starting = partial(self.run_blocking, question, runtime=runtime, **options)
+            # not `asyncio.to_thread`, whose few threads would wait for each other
+            return await asyncio.wrap_future(
+                self.engine.services.threads.call(starting)
             )
         run: Run[Any] = await runtime._perform(
             self._run(self._engine_for(runtime, options), question, options)
@@ -107,7 +110,8 @@ class Nested(Struct, eq=False):
                     "a run of an asyncio runtime is started by an async tool: `await context.run(...)`"
                 )
             starting = self.run(question, runtime=runtime, **options)
-            return asyncio.run_coroutine_threadsafe(starting, self.loop).result()
+            with waiting_for_tools():
+                return asyncio.run_coroutine_threadsafe(starting, self.loop).result()
         run: Run[Any] = runtime._perform(
             self._run(self._engine_for(runtime, options), question, options)
         )

@@ -21,7 +21,6 @@ from handrail.core.history import lost_read, lost_write
 from handrail.core.policy import Policy
 from handrail.core.results import failure_text
 from handrail.core.trust import Trust, list_trusted_texts
-from handrail.core.writes import name_scope
 from handrail.engine.active_run import ActiveRun, Earlier, is_driven_here
 from handrail.engine.engine import Engine, Verb
 from handrail.errors import ConfigError, RunUnderWay
@@ -175,13 +174,13 @@ def _find_lost_results(
     if isinstance(engine.store, LedgerStore):
         # a claim does not name its call, so every call of a tool that has written is in doubt
         for write in (yield engine.store.list_writes(run_id=run_id, most=_EVERY)):
-            started.add(write.scope)
+            started.add(write.tool)
     results: dict[str, ToolResult] = {}
     for key, call in calls.items():
         failure = lost_write(call.name)
         if engine.reads(call.name):
             failure = lost_read(call.name)
-        elif has_ledger and name_scope(engine.scope_prefix, call.name) not in started:
+        elif has_ledger and call.name not in started:
             failure = refuse_cancelled(call)
         results[key] = ToolResult(
             call.id, call.name, failure=failure, text=failure_text(failure)

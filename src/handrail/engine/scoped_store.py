@@ -1,8 +1,8 @@
 """One store for several tenants: what a runtime with a `scope` sees of it.
 
 A tenant's runs have names of their own in the store: run `ticket-1` of the scope `acme` is stored as `@acme/ticket-1`,
-and so is everything that belongs to a run: its steps, writes, questions, approvals, long results, audit records. The
-name of a write begins with the scope too (`effects.Claim.scope`); locks get it here.
+and so is everything that belongs to a run: its steps, writes, questions, approvals, long results, audit records. A
+write has the scope beside its key (`effects.Claim.scope`); locks get it here.
 
 `ScopedStore` translates between the two. Commands, and other code that opens the store itself, see the stored names of
 all tenants.
@@ -82,16 +82,6 @@ def parse_scope(stored_name: str) -> str:
     """
     scope, slash, _ = stored_name.removeprefix(_MARK).partition("/")
     return scope if slash and stored_name.startswith(_MARK) else ""
-
-
-def parse_write_scope(stored_name: str) -> str:
-    """Return the tenant in the name under which the ledger has a tool's writes; empty where there is none.
-
-    >>> parse_write_scope("acme/refund"), parse_write_scope("refund"), parse_write_scope("/files/refund")
-    ('acme', '', '')
-    """
-    scope, slash, _ = stored_name.partition("/")
-    return scope if slash else ""
 
 
 def strip_scope(stored_name: str) -> str:
@@ -290,13 +280,13 @@ class _View:
         )
         return then(
             found,
-            lambda found: [_strip(each) for each in found if self._owns(each.scope)][
+            lambda found: [_strip(each) for each in found if each.scope == self._scope][
                 :most
             ],
         )
 
     def load_write(self, scope: str, key: str) -> StoreAnswer[WriteRecord | None]:
-        if not self._owns(scope):
+        if scope != self._scope:
             return None
         return then(
             self._store.load_write(scope, key), lambda write: write and _strip(write)
@@ -305,7 +295,7 @@ class _View:
     def resolve(
         self, scope: str, key: str, *, state: SettledState, by: str, value: Json = None
     ) -> StoreAnswer[WriteRecord | None]:
-        if not self._owns(scope):
+        if scope != self._scope:
             return None
         return then(
             self._store.resolve(scope, key, state=state, by=by, value=value),
@@ -315,7 +305,9 @@ class _View:
     def release(
         self, scope: str, key: str, *, fence: int, by: str
     ) -> StoreAnswer[bool]:
-        return self._owns(scope) and self._store.release(scope, key, fence=fence, by=by)
+        return scope == self._scope and self._store.release(
+            scope, key, fence=fence, by=by
+        )
 
     # ------------------------------------------------------------------ the audit log
 
@@ -350,9 +342,6 @@ class _View:
 
     def _mine(self, found: Iterable[Any]) -> list[Any]:
         return [each for each in found if parse_scope(each.run_id) == self._scope]
-
-    def _owns(self, scope: str) -> bool:
-        return scope.startswith(f"{self._scope}/")
 
 
 def _strip(found: Any) -> Any:

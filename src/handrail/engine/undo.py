@@ -22,7 +22,6 @@ from handrail.calls import ToolResult
 from handrail.core.admission import Admitted, ParsedCall, admit, parse_call
 from handrail.core.follow_ups import with_steps
 from handrail.core.policy import Policy
-from handrail.core.writes import name_scope
 from handrail.credentials.secret import reveal_all
 from handrail.effects import AGAIN
 from handrail.engine.approvals import load_edits
@@ -64,14 +63,12 @@ def undoable(
     stored: StoredRun,
     tools: Toolset,
     *,
-    scope: str,
     injected: Mapping[str, Any],
     threads: ThreadPool,
 ) -> Generator[StoreAnswer[Any], Any, list[Undoable]]:
     """Yield the store's answers; return the writes of a run that its tools can take back, the newest first.
 
     Args:
-        scope: The prefix of the scopes of its writes.
         injected: What the caller injects, which rules of its tools may look at.
         threads: Where its calls are admitted again, which calls functions of its tools' authors.
 
@@ -86,7 +83,7 @@ def undoable(
         )
     done = yield store.list_writes(state="done", run_id=run_id, most=_MOST_WRITES)
     edits = yield from load_edits(store, run_id)
-    writes = _Writes(done, scope)
+    writes = _Writes(done)
     all_tools = Toolset(with_steps(tools))
     matches: list[Undoable] = yield threads.call(
         partial(
@@ -114,9 +111,8 @@ UNDO_OF = "undo of "
 class _Writes:
     """The writes of a run that the ledger records as `done`, each matched with at most one call."""
 
-    def __init__(self, writes: Sequence[WriteRecord], scope: str) -> None:
+    def __init__(self, writes: Sequence[WriteRecord]) -> None:
         self._left = list(reversed(writes))
-        self._scope = scope
 
     def take(
         self, call: Admitted, result: ToolResult | None, *, by_code: bool
@@ -125,8 +121,7 @@ class _Writes:
 
         The key of a step after a call (`then=`) is not in the journal, so its write is found by its fingerprint.
         """
-        scope = name_scope(self._scope, call.tool.name)
-        of_tool = [write for write in self._left if write.scope == scope]
+        of_tool = [write for write in self._left if write.tool == call.tool.name]
         repeated = f"{call.key}{AGAIN}"
         matching = [
             write

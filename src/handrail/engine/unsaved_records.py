@@ -108,7 +108,7 @@ class UnsavedRecords:
         """
         logs.log.warning(
             "how %s ended could not be recorded; the store is asked again until it answers (key %s)",
-            settle.scope,
+            claim.tool,
             settle.key,
         )
         self._hold(_Unsaved(settle, monotonic() + LONGEST_HELD_S, claim, refused))
@@ -284,7 +284,7 @@ def _give_up(unsaved: _Unsaved) -> None:
     name = (
         f"run {record.run_id}"
         if isinstance(record, JournalEntry)
-        else f"{record.scope} (key {record.key})"
+        else f"the write {record.key}"
     )
     logs.log.error(
         "the end of %s could not be recorded, and is not offered to the store any more",

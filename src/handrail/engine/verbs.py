@@ -622,7 +622,6 @@ def undoable(
             engine.store,
             stored,
             engine.callable_tools(),
-            scope=engine.scope_prefix,
             injected=inject or {},
             threads=engine.services.deciding_threads,
         )

@@ -544,6 +544,7 @@ def _ledger(write: WriteRecord | None, result: ToolResult | None) -> Json:
         "fence": write.fence,
         "first_call": write.run_id,
         "scope": write.scope,
+        "tool": write.tool,
         "resolved_by": write.resolved_by or None,
         "repeated": bool(result is not None and result.replayed),
     }
@@ -607,6 +608,7 @@ def describe_write(
     return {
         "scope": body["scope"],
         "key": body["key"],
+        "tool": body["tool"],
         "run": body["run_id"],
         "state": write.state_at(now),
         "replay": body["replay"],

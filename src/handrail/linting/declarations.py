@@ -142,6 +142,15 @@ def _find_missing_destination(subject: Subject, _: Settings) -> Iterator[Noticed
         )
 
 
+def _find_foreign_answer(subject: Subject, _: Settings) -> Iterator[Noticed]:
+    if subject.declared and subject.declared.has_foreign_answer:
+        yield Noticed(
+            "is a write whose answer counts as a stranger's words: after it, a run asks before it sends something to "
+            "where nobody has named",
+            'trust="trusted" if only you write what it answers; else trust="untrusted".',
+        )
+
+
 def _find_unasked(subject: Subject, _: Settings) -> Iterator[Noticed]:
     declared = subject.declared
     if declared and declared.effect == "destructive" and not declared.asks:
@@ -274,6 +283,13 @@ RULES = (
             _tool("send_receipt", "Send the receipt of an order.", effect="write", key="receipt:{order_id}",
                   egress=False),
         ],
+    ),
+    Rule(
+        "answer-untrusted", "note", "it is a write, and nobody has declared who writes its answer",
+        look=_find_foreign_answer,
+        bad=[_tool("refund", _REFUND, effect="write", key="refund:{order_id}")],
+        good=[_tool("refund", _REFUND, effect="write", key="refund:{order_id}", trust="trusted"),
+              _tool("get_order", "Look an order up.", effect="read")],
     ),
     Rule(
         "destructive-unasked", "error", "it is destructive and asks nobody", look=_find_unasked,

@@ -116,11 +116,8 @@ class McpTool(BaseTool):
         if definition.output_schema is not None:
             self.returns = clean_schema(definition.output_schema)
         self._declare(settings, self.run)
-        self.parameters = import_schema(
-            clean_schema(definition.input_schema), name=name
-        )
-        self.bind = copy
-        self.injected_parameters = {_CONTEXT: Context}
+        schema = import_schema(clean_schema(definition.input_schema), name=name)
+        self._describe(schema, copy, {_CONTEXT: Context})
         super().__init__()
 
     def open(self) -> None:

@@ -6,7 +6,6 @@ import base64
 import json
 
 from handrail import admin
-from handrail.engine.scoped_store import parse_write_scope
 from handrail.errors import ConfigError, Json
 from handrail.futures import result_now
 from handrail.history.call_cards import describe_write
@@ -87,7 +86,7 @@ def _parse_id(id: str) -> tuple[str, str]:
 
 
 def _sees(by: Principal, write: WriteRecord) -> bool:
-    return by.scope is None or parse_write_scope(write.scope) == by.scope
+    return by.scope is None or write.scope == by.scope
 
 
 def ledger_of(call: ApiCall) -> LedgerStore:

@@ -110,7 +110,13 @@ class DurableStore:
         value = None if settle.value is None else encode_journal(settle.value)
         return self._writer.submit(
             Settle(
-                scope, key, settle.fence, settle.state, value=value, locks=settle.locks
+                scope,
+                key,
+                settle.fence,
+                settle.state,
+                value=value,
+                locks=settle.locks,
+                has_ended=settle.has_ended,
             ),
             within_s=GATHER_S if settle.may_wait else 0.0,
             # what has happened is recorded, whoever stops waiting for that
@@ -203,18 +209,20 @@ def _encode_claim(claim: Claim) -> Claim:
     if (
         not claim.locks
         and claim.lease_s <= MAX_STORABLE_LEASE_S
-        and are_short_names(claim.scope, claim.key, claim.run_id)
+        and are_short_names(claim.scope, claim.key, claim.run_id, claim.tool)
     ):
         return claim  # nearly always
     scope = encode_name(claim.scope)
     key = encode_name(claim.key)
     run_id = encode_name(claim.run_id)
+    tool = encode_name(claim.tool)
     if claim.locks:
         claim = replace(claim, locks=tuple({encode_name(each) for each in claim.locks}))
-    if (scope, key, run_id) == (
+    if (scope, key, run_id, tool) == (
         claim.scope,
         claim.key,
         claim.run_id,
+        claim.tool,
     ) and claim.lease_s <= MAX_STORABLE_LEASE_S:
         return claim
     return replace(
@@ -222,5 +230,6 @@ def _encode_claim(claim: Claim) -> Claim:
         scope=scope,
         key=key,
         run_id=run_id,
+        tool=tool,
         lease_s=min(claim.lease_s, MAX_STORABLE_LEASE_S),
     )

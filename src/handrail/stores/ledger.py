@@ -47,6 +47,7 @@ class Row(Struct, eq=False, gc=False):
     begun: float
     value: Any = None
     epoch: int = 0
+    tool: str = ""
     owner: str = ""
     stored: bool = False
     changed: bool = True
@@ -120,7 +121,7 @@ class Ledger:
         if row.state == "failed":
             return None
         if row.fingerprint != claim.fingerprint:
-            return Claimed(ClaimState.CONFLICT)
+            return Claimed(ClaimState.CONFLICT, tool=row.tool)
         if row.state == "done":
             return Claimed(ClaimState.DONE, row.fence, row.value)
         return _answer_open(row, claim, now)
@@ -197,6 +198,7 @@ class Ledger:
             lease_until=now + claim.lease_s,
             begun=now,
             epoch=claim.epoch,
+            tool=claim.tool,
             stored=stored,
         )
         self._by_act[run_id, scope, fingerprint] = row

@@ -8,6 +8,9 @@ ON CONFLICT(resource) DO UPDATE SET holder = excluded.holder, fence = excluded.f
 WHERE locks.holder = excluded.holder OR locks.holder = ? AND locks.fence = ? AND locks.until = ?
 RETURNING 1
 
+-- state: How a write stands that holds something.
+SELECT state FROM effects WHERE scope = ? AND key = ?
+
 -- unlock: Let go of what a write held that has ended.
 DELETE FROM locks WHERE holder = ? AND fence = ?
 
@@ -16,7 +19,7 @@ UPDATE locks SET until = ?, ticks = ? WHERE holder = ? AND fence = ?
 
 -- recall: The last act of any run that is like this one, unless it is too long ago; nulls where its row is gone.
 SELECT a.key, e.scope, e.key, e.fingerprint, e.run_id, e.state, e.replay, e.fence, e.lease_until, e.begun,
-  CASE e.state WHEN 'done' THEN e.value END, e.epoch, e.owner
+  CASE e.state WHEN 'done' THEN e.value END, e.epoch, e.tool, e.owner
 FROM acts AS a LEFT JOIN effects AS e ON e.scope = a.scope AND e.key = a.key AND e.fingerprint = a.fingerprint
 WHERE a.scope = ? AND a.fingerprint = ? AND a.at >= ?
 

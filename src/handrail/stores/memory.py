@@ -170,6 +170,7 @@ class MemoryStore(MemoryApprovals):
         return WriteRecord(
             scope=row.scope,
             key=row.key,
+            tool=row.tool,
             run_id=row.run_id,
             state=cast("Any", row.state),
             replay=row.replay,

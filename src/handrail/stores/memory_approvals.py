@@ -95,19 +95,19 @@ class MemoryApprovals:
             return closed
 
     def list_approvals(
-        self, *, state: str = "open", run_id: str = "", id: str = ""
+        self, *, state: str = "open", run_id: str = "", id: str = "", digest: str = ""
     ) -> Sequence[ApprovalRequest]:
         """See `ports.ApprovalStore.list_approvals`."""
         with self._lock:
             now = self._clock()
-            requests = [each.at(now) for each in self._approvals.values()]
-            return [
-                each
-                for each in requests
-                if state in ("", each.state)
-                and run_id in ("", each.run_id)
+            wanted = [
+                each.at(now)
+                for each in self._approvals.values()
+                if run_id in ("", each.run_id)
                 and id in ("", each.id)
+                and digest in ("", each.digest)
             ]
+            return [each for each in wanted if state in ("", each.state)]
 
     def _close_approvals(self, run_id: str) -> None:
         for each in list(self._approvals.values()):

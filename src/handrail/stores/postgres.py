@@ -144,6 +144,9 @@ class PostgresConnection:
             if name not in given
         }
         self.conninfo = make_conninfo(place, **missing)
+        # A pooler would pass our name on to whoever has the connection next, so it is set with the other settings.
+        missing.pop("application_name", None)
+        self._unnamed = make_conninfo(place, **missing)
         self.place = (
             f"postgres:{given.get('host') or 'localhost'}/{given.get('dbname') or ''}"
         )
@@ -433,7 +436,7 @@ class PostgresConnection:
 
     def _connect(self) -> _ServerConnection:
         try:
-            db = _ServerConnection.connect(self.conninfo, autocommit=True)
+            db = _ServerConnection.connect(self._unnamed, autocommit=True)
         except psycopg.Error as error:
             raise StoreUnavailable(
                 f"no connection to {self.place}: {_first_line(error)}"
@@ -443,10 +446,44 @@ class PostgresConnection:
             raise ConfigError(
                 f"the server of {self.place} is too old for a store; it must be Postgres 13 or newer"
             )
+        encoding = db.info.parameter_status("server_encoding")
+        if encoding != "UTF8":
+            db.close()
+            raise ConfigError(
+                f"the database of {self.place} is encoded in {encoding}, which cannot hold every text; "
+                "a store needs one that was made with ENCODING 'UTF8'"
+            )
+        # before anything is set: a setting would stay behind on a connection that is somebody else's next
+        if self._is_pooled_by_transaction(db):
+            db.close()
+            raise ConfigError(
+                f"{self.place} is a pooler that gives each transaction another connection to the server, and a store "
+                "needs connections of its own; name the server itself, or a pool with pool_mode = session"
+            )
         db.execute(_SQL["settings"])
         if self._settings:
             db.execute(self._settings)
         return db
+
+    def _is_pooled_by_transaction(self, db: _ServerConnection) -> bool:
+        """Whether two connections of ours are served by the same process of the server, or one by several.
+
+        A server tells its process to whoever connects; a pooler tells a number of its own, also where each client has
+        a connection to itself.
+        """
+        try:
+            if _server_process(db) == db.info.backend_pid:
+                return False
+            with _ServerConnection.connect(self._unnamed, autocommit=True) as other:
+                # in no regular order: a pool may give its connections in turns
+                order = (db, other, db, db, other, other, db, other)
+                served = [(each is db, _server_process(each)) for each in order]
+        except psycopg.Error as error:
+            db.close()
+            raise StoreUnavailable(
+                f"no connection to {self.place}: {_first_line(error)}"
+            ) from error
+        return len({process for _, process in served}) != 2 or len(set(served)) != 2
 
     def _reconnect(self) -> None:
         """Get a new connection, waiting for a server that starts again.
@@ -576,6 +613,11 @@ class _ServerConnection(psycopg.Connection[tuple[Any, ...]]):
         answer = self.pgconn.exec_prepared(name, given)
         _raise_unless(answer, ExecStatus.TUPLES_OK)
         return answer
+
+
+def _server_process(db: _ServerConnection) -> int:
+    [process] = db.execute("SELECT pg_backend_pid()", prepare=False).fetchone() or [0]
+    return int(process)
 
 
 def _raise_unless(answer: PGresult, wanted: ExecStatus) -> None:

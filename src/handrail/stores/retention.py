@@ -104,10 +104,9 @@ class Retention(Struct, frozen=True):
         single = (self.runs_s, self.results_s, self.audit_s, self.writes_s)
         return [each for each in (*single, *self.tools_s.values()) if each is not None]
 
-    def of_writes(self, scope: str) -> float | None:
-        """Return the period of writes with a key, by what the ledger keeps them under: `refund`, or `acme/refund`."""
-        tenant, slash, name = scope.partition("/")
-        return self.tools_s.get(name if slash else tenant, self.writes_s)
+    def of_writes(self, tool: str) -> float | None:
+        """Return the period of a tool's writes with a key."""
+        return self.tools_s.get(tool, self.writes_s)
 
     def pause_s(self) -> float:
         """Return how often a store is looked through, so that it exceeds its steady size by a twentieth."""
@@ -345,7 +344,7 @@ class _Sweep:
             return
         marks = _marks(going)
         writes = self._connection.run(
-            "SELECT number, scope, key, fingerprint, run_id, state, updated FROM effects "
+            "SELECT number, scope, key, fingerprint, run_id, state, updated, tool FROM effects "
             f"WHERE run_id IN ({marks})",
             going,
         )
@@ -470,7 +469,7 @@ class _Sweep:
         newest = self._now - min(given)
         for first, last in self._stretches("effects", newest):
             page = self._connection.run(
-                "SELECT number, scope, key, fingerprint, run_id, state, updated FROM effects "
+                "SELECT number, scope, key, fingerprint, run_id, state, updated, tool FROM effects "
                 f"WHERE number > ? AND number <= ? AND updated < ? AND {_SETTLED} ORDER BY number",
                 (first, last, newest),
             )
@@ -484,14 +483,14 @@ class _Sweep:
         stays.update(self._names("forked_from", "runs", _FORKS, run_ids))
         going = []
         for row in rows:
-            _, scope, key, _, run_id, state, updated = row
+            _, _, key, _, run_id, state, updated, tool = row
             if _is_own(key, run_id):
                 period_s = None if run_id in stored else self._retention.runs_s
             elif state == "failed":
                 # its key is free in any case
-                period_s = self._retention.runs_s or self._retention.of_writes(scope)
+                period_s = self._retention.runs_s or self._retention.of_writes(tool)
             else:
-                period_s = None if run_id in stays else self._retention.of_writes(scope)
+                period_s = None if run_id in stays else self._retention.of_writes(tool)
             if period_s is not None and updated < self._now - period_s:
                 going.append(row)
         return going

@@ -325,7 +325,7 @@ class DurableRuns(SubmittedRuns):
         return self._submit(withdraw)
 
     def list_approvals(
-        self, *, state: str = "open", run_id: str = "", id: str = ""
+        self, *, state: str = "open", run_id: str = "", id: str = "", digest: str = ""
     ) -> Future[Sequence[ApprovalRequest]]:
         """See `ports.ApprovalStore.list_approvals`."""
         run_id = encode_name(run_id)
@@ -335,6 +335,8 @@ class DurableRuns(SubmittedRuns):
             if id:
                 found = database.run(_SQL["question"], (encode_name(id),))
                 rows = [row for row in found if run_id in ("", row[1])]
+            elif run_id and digest:
+                rows = database.run(_SQL["questions_about"], (run_id, digest))
             elif run_id:
                 rows = database.run(_SQL["questions_of"], (run_id,))
             elif state == "open":
@@ -342,7 +344,11 @@ class DurableRuns(SubmittedRuns):
             else:
                 rows = database.run(_SQL["questions"])
             requests = [_approval_request(row).at(now) for row in rows]
-            return [each for each in requests if state in ("", each.state)]
+            return [
+                each
+                for each in requests
+                if state in ("", each.state) and digest in ("", each.digest)
+            ]
 
         return self._reader.ask(load)
 
@@ -1073,6 +1079,7 @@ def _write_record(row: Sequence[Any]) -> WriteRecord:
     (
         scope,
         key,
+        tool,
         run_id,
         state,
         replay,
@@ -1092,6 +1099,7 @@ def _write_record(row: Sequence[Any]) -> WriteRecord:
     return WriteRecord(
         scope=decode_name(scope),
         key=decode_name(key),
+        tool=decode_name(tool),
         run_id=decode_name(run_id),
         state=state,
         replay=replay,

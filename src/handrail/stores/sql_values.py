@@ -131,6 +131,7 @@ def row_values(row: Row) -> tuple[Any, ...]:
         row.begun,
         row.value,
         row.epoch,
+        row.tool,
     )
 
 

@@ -12,6 +12,7 @@ Rule 1: no key, resource or rate key holds an injected secret: a template has it
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
 from typing import Any, TypeAlias, cast
@@ -229,9 +230,13 @@ def _call_setting(
         SettingError: It raised something other than a `ToolError`.
     """
     try:
-        return function(**arguments)
+        answer = function(**arguments)
+        if inspect.iscoroutine(answer):
+            answer.close()
+            raise TypeError(f"`{setting}` gave a coroutine, and nobody awaits it")
     except (KeyboardInterrupt, ToolError):
         raise
     except BaseException as error:
         # it is the author's code: whatever it raises, the call is not allowed
         raise SettingError(setting, function) from error
+    return answer

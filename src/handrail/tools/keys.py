@@ -134,6 +134,15 @@ def names_in(text: str) -> set[str]:
     return {path[0] for path in _parse(text)[1]}
 
 
+def literals_in(text: str) -> tuple[str, ...]:
+    """Return the pieces around the fields: two templates that have the same make the same keys.
+
+    >>> literals_in("order:{id}"), literals_in("order:{order_id}")
+    (('order:', ''), ('order:', ''))
+    """
+    return tuple(_parse(text)[0])
+
+
 def _parse(text: str) -> tuple[list[str], list[Sequence[str]]]:
     """Return the literal pieces around the fields (always one more than fields), and each field as a path."""
     literals: list[str] = []

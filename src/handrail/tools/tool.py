@@ -299,6 +299,9 @@ class BaseTool:
                 raise ToolDefinitionError(
                     f"Tool {cls.name!r}: `{setting}` is a property; declare a value, which holds."
                 )
+        for name in sorted(_OWN.intersection(_own_names(cls))):
+            if not _is_hook(name, getattr(cls, name, None)):
+                raise _refuse_own(cls.name, name)
 
     def __init__(self) -> None:
         self.validate_declaration()
@@ -308,6 +311,8 @@ class BaseTool:
     if not TYPE_CHECKING:
 
         def __setattr__(self, name, value):
+            if name in _OWN:
+                raise _refuse_own(self.name, name)
             self._prepare_change(name)
             object.__setattr__(self, name, value)
 
@@ -320,11 +325,8 @@ class BaseTool:
         if name not in _DECLARED:
             return
         if self._declaration.frozen:
-            instead = f"`tool.replace({name}=...)` makes another"
-            if name not in self._DECLARABLE:
-                instead = "it is a tool's own, so keep yours under another name"
             raise ToolDefinitionError(
-                f"Tool {self.name!r}: `{name}` holds once a set has the tool; {instead}."
+                f"Tool {self.name!r}: `{name}` holds once a set has the tool; `tool.replace({name}=...)` makes another."
             )
         if self._declaration.checked:
             self._reset_declaration()
@@ -340,6 +342,19 @@ class BaseTool:
         object.__setattr__(
             self, "_declaration", msgspec.structs.replace(self._declaration, **changes)
         )
+
+    def _describe(
+        self,
+        parameters: Mapping[str, Json],
+        bind: Callable[[dict[str, Json]], dict[str, Any] | Failure] | None = None,
+        injected: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Take a schema in place of that of the signature; with `bind`, in place of the signature itself."""
+        self._prepare_change("parameters")
+        vars(self)["parameters"] = parameters
+        if bind is not None:
+            vars(self)["bind"] = bind
+            vars(self)["injected_parameters"] = injected or {}
 
     def _declare(self, settings: Mapping[str, Any], run: Callable[..., Any]) -> None:
         """Set what is declared about `run`.
@@ -1096,6 +1111,33 @@ _flow_settings = attrgetter(*_FLOW)
 _INTERNAL = {"_DECLARABLE", "_declaration", "trace_type"}
 """What a tool records about itself, which declares nothing, and what its class is."""
 
+
+def _own_names(kind: type[BaseTool]) -> Iterator[str]:
+    """Yield the names that a class, and those between it and `BaseTool`, give to anything."""
+    for each in takewhile(lambda each: each is not BaseTool, kind.__mro__):
+        yield from vars(each)
+        yield from vars(each).get("__annotations__", ())
+
+
+def _is_hook(name: str, value: object) -> bool:
+    """Whether what a class has under a name of handrail's does the same: takes the same arguments, or none."""
+    own = vars(BaseTool).get(name)
+    if value is own:  # a bare annotation, which a dataclass makes an attribute
+        return False
+    if not inspect.isfunction(own):
+        return isinstance(value, property | cached_property)
+    return inspect.isfunction(value) and list(
+        inspect.signature(value).parameters
+    ) == list(inspect.signature(own).parameters)
+
+
+def _refuse_own(tool_name: str, name: str) -> ToolDefinitionError:
+    return ToolDefinitionError(
+        f"Tool {tool_name!r}: `{name}` is what handrail asks a tool for; keep yours under another name, "
+        f"such as `my_{name.lstrip('_')}`."
+    )
+
+
 _USUAL = {
     name: vars(BaseTool)[name]
     for name in BaseTool.__annotations__
@@ -1108,6 +1150,12 @@ _SETTINGS = BaseTool._DECLARABLE - {"description"}
 
 _DECLARED = (frozenset(BaseTool.__annotations__) | vars(BaseTool).keys()) - _INTERNAL
 """What no longer changes once a set has a tool. A class of yours keeps other things in its instances."""
+
+_OWN = frozenset(
+    name for name in vars(BaseTool).keys() - BaseTool._DECLARABLE - {"open", "close", "trace_type"}
+    if not name.startswith("__")
+) | {"_declaration"}  # fmt: skip
+"""What a tool is asked by handrail. A class of yours keeps its things under other names."""
 
 _DERIVED = frozenset(name for name, each in vars(BaseTool).items() if isinstance(each, cached_property)) - {
     "docs", "description", "signature", "parameters", "bind", "injected_parameters", "_defaults",
@@ -1202,6 +1250,11 @@ class Then(Struct, frozen=True):
         if not isinstance(self.tool, BaseTool):
             raise ToolDefinitionError(
                 f"`Then` calls a tool, made with @tool or a class, and {self.tool!r} is none."
+            )
+        if declaration.is_async(self.arguments):
+            raise ToolDefinitionError(
+                f"The function of a `Then` makes the arguments of `{self.tool.name}` and must be a plain one; "
+                "it does not wait."
             )
         _ = self.names  # parsing the templates checks them
 

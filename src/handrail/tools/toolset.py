@@ -24,10 +24,11 @@ from handrail.errors import (
 )
 from handrail.parsing import names
 from handrail.sandboxes import levels
+from handrail.tools import keys
 from handrail.tools.function_tool import FunctionTool
 from handrail.tools.tool import BaseTool, ToolSettings
 
-Tools: TypeAlias = "Toolset | Iterable[BaseTool | Callable[..., Any]]"
+Tools: TypeAlias = "Toolset | Iterable[BaseTool | Toolset | Callable[..., Any]]"
 
 COVERED: Mapping[Permission, Sequence[Permission]] = {
     "read": ("read",),
@@ -65,11 +66,10 @@ class Toolset:
             )
         self.add(*tools)
 
-    def add(self, *tools: BaseTool | Callable[..., Any]) -> None:
-        """Add tools at the end, all or none."""
+    def add(self, *tools: BaseTool | Toolset | Callable[..., Any]) -> None:
+        """Add tools at the end, all or none; of a set those that it has now."""
         grown = dict(self._state.by_name)
-        for given in tools:
-            tool = _as_tool(given)
+        for tool in _as_tools(tools):
             if tool.name in grown:
                 raise DuplicateToolError(
                     f"Two tools are called {tool.name!r}. Rename one (`FunctionTool(fn, name=...)`), "
@@ -77,6 +77,7 @@ class Toolset:
                 )
             grown[tool.name] = tool
         _check_steps(grown)
+        _check_keys(grown)
         self._state = _make_state(grown)
 
     def remove(self, *tool_names: str) -> None:
@@ -272,6 +273,16 @@ def _make_state(by_name: Mapping[str, BaseTool]) -> _State:
     return _State(by_name, needs_sandbox)
 
 
+def _as_tools(
+    given: Iterable[BaseTool | Toolset | Callable[..., Any]],
+) -> Iterator[BaseTool]:
+    for each in given:
+        if isinstance(each, Toolset):
+            yield from each.by_name.values()
+        else:
+            yield _as_tool(each)
+
+
 def _as_tool(given: BaseTool | Callable[..., Any]) -> BaseTool:
     if isinstance(given, BaseTool):
         given.freeze()
@@ -298,6 +309,28 @@ def _check_steps(tools: Mapping[str, BaseTool]) -> None:
                 raise DuplicateToolError(
                     f"The step {tool.name!r} of a `then=` has another tool's name; rename one."
                 )
+
+
+def _check_keys(tools: Mapping[str, BaseTool]) -> None:
+    """Check that no two writes make the same keys: the second would be refused as the first one, done again."""
+    owners: dict[tuple[str, ...], BaseTool] = {}
+    for tool in (each for given in tools.values() for each in given.with_steps()):
+        # what a function returns is known at the call
+        if not (isinstance(tool.key, str) and tool.key):
+            continue
+        owner = owners.setdefault(keys.literals_in(tool.key), tool)
+        if owner.name != tool.name:
+            raise ToolDefinitionError(
+                f"{owner.name!r} and {tool.name!r} have one key, {owner.key!r}, and what has one key is done once. "
+                f"Give each its own: key={_own_key(owner)!r} and key={_own_key(tool)!r}."
+            )
+
+
+def _own_key(tool: BaseTool) -> str:
+    """Return a key for a tool that begins with its name."""
+    text = str(tool.key)
+    fields = text[text.find("{") :] if "{" in text else text
+    return f"{tool.name}:{fields}"
 
 
 def _with_step(tool: BaseTool, old: BaseTool, new: BaseTool) -> BaseTool:

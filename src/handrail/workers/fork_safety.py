@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+import sys
+import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from threading import Lock
+from typing import NoReturn
 from weakref import WeakMethod, WeakSet
 
 _RESETS: set[WeakMethod[Callable[[], None]]] = set()
@@ -25,6 +29,21 @@ def new_lock() -> Lock:
     lock = Lock()
     _LOCKS.add(lock)
     return lock
+
+
+def end_fork(error: BaseException | None) -> NoReturn:
+    """End a fork that has returned from a tool or raised there, as a program that ended so: its parent answers."""
+    code = 0 if error is None else 1
+    if isinstance(error, SystemExit) and (
+        error.code is None or type(error.code) is int
+    ):
+        code = (error.code or 0) & 0xFF
+    elif error is not None:
+        traceback.print_exception(error)
+    with suppress(Exception):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code)
 
 
 def _reset_all() -> None:

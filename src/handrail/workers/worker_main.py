@@ -18,14 +18,13 @@ import pickle
 import signal
 import struct
 import sys
-import traceback
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from importlib.util import module_from_spec, spec_from_file_location
 from threading import Thread
 from types import ModuleType
-from typing import Any, NamedTuple, NoReturn, cast
+from typing import Any, NamedTuple, cast
 
 from handrail.errors import Code, NoEffect, SetupError, TooLarge, ToolError
 from handrail.sandboxes import landlock
@@ -33,7 +32,7 @@ from handrail.sandboxes.confinement import drop_rights, join_empty_key_ring
 from handrail.sandboxes.seccomp import filter_here
 from handrail.sandboxes.supervisor import adopt_orphans
 from handrail.tools import materialize
-from handrail.workers import reimport
+from handrail.workers import fork_safety, reimport
 
 ANSWER_HEADER = struct.Struct("=QQ")
 """What comes before an answer: the number of the call in its worker, from 1, and the process that answers."""
@@ -171,23 +170,8 @@ def _run_call(order: bytes, run: Callable[[Awaitable[Any]], Any]) -> tuple[bool,
         # the one broad catch around a user's tool, on this side
         outcome = False, error
     if os.getpid() != process:
-        _end_fork(None if outcome[0] else outcome[1])
+        fork_safety.end_fork(None if outcome[0] else outcome[1])
     return outcome
-
-
-def _end_fork(error: BaseException | None) -> NoReturn:
-    """End a fork that has returned from the tool or raised there, as a program that ended so."""
-    code = 0 if error is None else 1
-    if isinstance(error, SystemExit) and (
-        error.code is None or type(error.code) is int
-    ):
-        code = (error.code or 0) & 0xFF
-    elif error is not None:
-        traceback.print_exception(error)
-    with suppress(Exception):
-        sys.stdout.flush()
-        sys.stderr.flush()
-    os._exit(code)
 
 
 @contextmanager

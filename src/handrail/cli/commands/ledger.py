@@ -15,13 +15,13 @@ from handrail.cli.store_access import (
     brief,
     command_line,
     indent_json,
+    name_write,
     print_json,
     print_table,
     resolve_run_id,
     say,
     span,
 )
-from handrail.engine.scoped_store import parse_write_scope
 from handrail.errors import ConfigError, Json
 from handrail.futures import result_now
 from handrail.records import WriteRecord, describe_time
@@ -43,9 +43,9 @@ def command() -> None:
     \b
     Examples:
       handrail ledger list --state in_doubt
-      handrail ledger show refund refund:881
-      handrail ledger resolve refund refund:881 --happened
-      handrail ledger resolve refund refund:881 --did-not-happen
+      handrail ledger show refund:881
+      handrail ledger resolve refund:881 --happened
+      handrail ledger resolve refund:881 --did-not-happen
     """
 
 
@@ -99,7 +99,7 @@ def list_writes(
     writes = [
         each
         for each in found
-        if (tenant is None or parse_write_scope(each.scope) == tenant)
+        if (tenant is None or each.scope == tenant)
         and (not is_abandoned or each.is_abandoned(now))
     ][:most]
     if as_json:
@@ -107,7 +107,7 @@ def list_writes(
         return
     rows = [
         (
-            write.scope,
+            write.tool,
             write.key,
             _state_text(write),
             write.run_id,
@@ -118,32 +118,34 @@ def list_writes(
     ]
     print_table(
         rows,
-        ("scope", "key", "state", "run", "started", "value"),
+        ("tool", "key", "state", "run", "started", "value"),
         f"no write is {state or 'there'}",
     )
 
 
 @command.command("show")
-@click.argument("scope")
 @click.argument("key")
+@options.tenant
 @options.store
 @options.as_json
 @options.debug
-def show(scope: str, key: str, store: str, as_json: bool) -> None:
-    """Show one write. SCOPE and KEY are what `handrail ledger list` calls it.
+def show(key: str, tenant: str | None, store: str, as_json: bool) -> None:
+    """Show one write. KEY is what `handrail ledger list` calls it.
 
     \b
     Example:
-      handrail ledger show refund refund:881
+      handrail ledger show refund:881
     """
     with WRITES.open(store) as write_store:
-        write = admin.write(write_store, scope, key)
+        write = admin.write(write_store, tenant or "", key)
     if as_json:
         print_json(_facts(write))
         return
     rows = [
-        (f"{write.scope} {write.key}", _state_text(write)),
+        (write.key, _state_text(write)),
         ("why", write.why(unix_time())),
+        ("tool", write.tool),
+        ("scope", write.scope),
         ("run", write.run_id),
         ("replay", _REPLAYS.get(write.replay, write.replay)),
         ("started", _start_text(write)),
@@ -161,11 +163,7 @@ def show(scope: str, key: str, store: str, as_json: bool) -> None:
     if _can_be_resolved(write):
         say(command_line(f"audit tail --run {quote(write.run_id)}", store))
         for option in ("--happened", "--did-not-happen"):
-            say(
-                command_line(
-                    f"ledger resolve {quote(scope)} {quote(key)} {option}", store
-                )
-            )
+            say(command_line(f"ledger resolve {name_write(write)} {option}", store))
 
 
 _REPLAYS = {
@@ -176,7 +174,6 @@ _REPLAYS = {
 
 
 @command.command("resolve")
-@click.argument("scope")
 @click.argument("key")
 @click.option(
     "--happened/--did-not-happen",
@@ -190,15 +187,16 @@ _REPLAYS = {
     help="With --happened: the result that its tool would give. `-` is stdin.",
 )
 @options.decider
+@options.tenant
 @options.store
 @options.as_json
 @options.debug
 def resolve(
-    scope: str,
     key: str,
     happened: bool | None,
     value: str | None,
     by: str,
+    tenant: str | None,
     store: str,
     as_json: bool,
 ) -> None:
@@ -209,8 +207,8 @@ def resolve(
 
     \b
     Examples:
-      handrail ledger resolve refund refund:881 --happened --value '{"refund_id": 12}'
-      handrail ledger resolve refund refund:881 --did-not-happen
+      handrail ledger resolve refund:881 --happened --value '{"refund_id": 12}'
+      handrail ledger resolve refund:881 --did-not-happen
     """
     if happened is None:
         raise click.UsageError("say what you found: --happened or --did-not-happen.")
@@ -223,14 +221,12 @@ def resolve(
     else:
         result = cases.parse_json(options.text_or_stdin(value), "--value")
     with WRITES.open(store) as write_store:
-        before = admin.write(write_store, scope, key)
+        before = admin.write(write_store, tenant or "", key)
         if not _can_be_resolved(before):
-            raise ConfigError(
-                f"the write {scope} {key} cannot be resolved: {_why_not(before)}"
-            )
+            raise ConfigError(f"the write {key} cannot be resolved: {_why_not(before)}")
         after = admin.resolve(
             write_store,
-            scope,
+            tenant or "",
             key,
             happened=happened,
             by=by,
@@ -240,11 +236,11 @@ def resolve(
         print_json(_facts(after))
     elif happened:
         say(
-            f"recorded by {by}: {scope} {key} happened; it is not repeated, and later calls get {brief(after.value)}"
+            f"recorded by {by}: {key} happened; it is not repeated, and later calls get {brief(after.value)}"
         )
     else:
         say(
-            f"recorded by {by}: {scope} {key} did not happen; its key is free, and the next call with it runs"
+            f"recorded by {by}: {key} did not happen; its key is free, and the next call with it runs"
         )
 
 
@@ -285,6 +281,7 @@ def _facts(write: WriteRecord) -> dict[str, Json]:
     names = (
         "scope",
         "key",
+        "tool",
         "run_id",
         "state",
         "replay",

@@ -359,6 +359,7 @@ def _show_calls(
     if as_json:
         shown = [
             {
+                "tool": each.tool,
                 "scope": each.scope,
                 "key": each.key,
                 "state": each.state_at(now),
@@ -371,7 +372,7 @@ def _show_calls(
         return
     say(f"{run} was used by calls alone (`call`, `handle`): there is no journal of it")
     rows = [
-        (each.scope, each.key, each.state_at(now).replace("_", " "), each.why(now))
+        (each.tool, each.key, each.state_at(now).replace("_", " "), each.why(now))
         for each in writes
     ]
     asked_rows = [(each.tool, each.id, each.state, each.reason) for each in questions]
