@@ -385,6 +385,7 @@ class Settle(Struct, frozen=True, gc=False):
     `waiting` is the end of the tool of a deferred write, whose result comes later: only its locks are released.
 
     Attributes:
+        value: The result; of a write in doubt, a line that says why it is, see `records.WriteRecord.why`.
         locks: What the write touches. It lets go of them, unless it is in doubt and its tool may run on.
         has_ended: The tool of a write in doubt has ended in this process.
         may_wait: The store may delay it by some milliseconds, to commit it together with later requests. Nothing that

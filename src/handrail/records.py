@@ -457,6 +457,7 @@ class WriteRecord(Struct, frozen=True):
         resolved_by: The person who decided how it ended, if one did.
         fingerprint: Of tool, version and arguments, in hexadecimal digits; see `keys.fingerprint`.
         owner: The process that started it; see `process_identity`.
+        doubt: Why it was recorded as in doubt; see `why`.
     """
 
     scope: str
@@ -473,6 +474,22 @@ class WriteRecord(Struct, frozen=True):
     resolved_by: str = ""
     fingerprint: str = ""
     owner: str = ""
+    doubt: str = ""
+
+    def why(self, now: float) -> str:
+        """Return why it is in doubt, in a line for people; empty where it is not.
+
+        It has the attempt and the class of its exception, no text of it: the audit log of the run has more.
+        """
+        if self.state_at(now) != "in_doubt":
+            return ""
+        if self.state == "in_doubt" and self.doubt:
+            return self.doubt
+        if has_died_here(self.owner):
+            return f"its process died; it was started {describe_time(self.begun)}"
+        return (
+            f"its process died or lost its lease; started {describe_time(self.begun)}"
+        )
 
     def is_abandoned(self, now: float) -> bool:
         """Whether it has no end and nobody performs it any more: its process has died, or its lease is over."""

@@ -67,7 +67,7 @@ from handrail.effects import (
     Verify,
     Wait,
 )
-from handrail.errors import Code, Failure, StoreUnavailable, TooLarge
+from handrail.errors import Code, Failure, Json, StoreUnavailable, TooLarge
 from handrail.tools import keys
 from handrail.tools.tool import BaseTool, CallTraits
 
@@ -413,8 +413,10 @@ def _perform(
             return _outcome_in_ledger(held), "in_doubt"
         case _:
             return _outcome_in_ledger(held), None
-    value = None
-    if state == "done":
+    value: Json = None
+    if state == "in_doubt":
+        value = outcome.why
+    elif state == "done":
         label = held.call.tool.label
         if outcome.plain and settings.secrets_for(label) is None:
             value, outcome.body = results.copy_plain(outcome.value)
@@ -511,6 +513,7 @@ def _attempt_write(
         began = settings.now()
     deadline = min(began + tool.timeout_s, settings.deadline.at)
     attempt = 0
+    why = "an earlier process began it, and may have carried it out"
     while True:
         attempt += 1
         was_doubtful = doubtful
@@ -526,6 +529,8 @@ def _attempt_write(
             call, outcome, settings, began=began, started=started
         )
         doubtful = was_doubtful or not diagnosis.no_effect
+        if not diagnosis.no_effect:
+            why = f"attempt {attempt}: {_describe_end(outcome)}"
         if isinstance(happened, NotFound):
             # finding that out has taken the tool's time: the next attempt has all of it again
             began = settings.now()
@@ -556,11 +561,21 @@ def _attempt_write(
                 failure = diagnosis.failure
         ended = CallOutcome(call, failure=failure, attempts=attempt)
         ended.runs_on = _runs_on(outcome)
+        ended.why = why if doubtful else ""
         return ended, state
 
 
 def _runs_on(outcome: Outcome | None) -> bool:
     return isinstance(outcome, Unfinished) and outcome.end is End.RUNNING_ON
+
+
+def _describe_end(outcome: Raised | Unfinished) -> str:
+    """Return how an attempt ended, for people: never an exception's text, which may hold secrets."""
+    if isinstance(outcome, Raised):
+        return type(outcome.error).__name__
+    if outcome.cancelled:
+        return "it was cancelled while it ran"
+    return "it did not end in its time"
 
 
 def _diagnose(
@@ -632,7 +647,8 @@ def _check_then_write(
             return (yield from _attempt_write(call, settings))
         case _:
             doubt = retries.in_doubt(call.tool.name)
-            return CallOutcome(call, failure=doubt), "in_doubt"
+            why = "an earlier process began it, and `verify` did not find out how it ended"
+            return CallOutcome(call, failure=doubt, why=why), "in_doubt"
 
 
 def _verify_later(

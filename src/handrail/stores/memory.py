@@ -169,6 +169,7 @@ class MemoryStore(MemoryApprovals):
 
     def _write_record(self, row: Row) -> WriteRecord:
         """Return a row for people, its times by the system's clock."""
+        is_open = row.state in ("claimed", "in_doubt")
         return WriteRecord(
             scope=row.scope,
             key=row.key,
@@ -180,7 +181,8 @@ class MemoryStore(MemoryApprovals):
             lease_until=row.lease_until + self._epoch_s,
             begun=row.begun + self._epoch_s,
             updated=row.begun + self._epoch_s,
-            value=row.value,
+            value=None if is_open else row.value,
+            doubt=row.value if is_open and isinstance(row.value, str) else "",
             resolved_by=row.resolved_by,
             fingerprint=row.fingerprint.hex(),
             owner=row.owner,

@@ -1127,6 +1127,10 @@ def _write_record(row: Sequence[Any]) -> WriteRecord:
         fingerprint,
         owner,
     ) = row
+    value = decode_optional(value_json)
+    doubt = ""
+    if state in ("claimed", "in_doubt"):
+        value, doubt = None, value if isinstance(value, str) else ""
     return WriteRecord(
         scope=decode_name(scope),
         key=decode_name(key),
@@ -1138,7 +1142,8 @@ def _write_record(row: Sequence[Any]) -> WriteRecord:
         lease_until=lease_until,
         begun=begun,
         updated=updated,
-        value=decode_optional(value_json),
+        value=value,
+        doubt=doubt,
         resolved_by="" if resolved_by_json is None else json.loads(resolved_by_json),
         fingerprint=fingerprint,
         owner=owner,
