@@ -181,6 +181,7 @@ class Claim(Struct, frozen=True, gc=False):
         approval: The id of the stored question whose approval the claim uses. Empty for a write that needs none, or
             whose approval was used before.
         tool: The name of the tool, which the ledger shows.
+        place: The place of the call in its run, where the key does not give it.
     """
 
     scope: str
@@ -196,6 +197,7 @@ class Claim(Struct, frozen=True, gc=False):
     key_ttl_s: float = float("inf")
     approval: str = ""
     tool: str = ""
+    place: str = ""
 
 
 class LookUp(Struct, frozen=True):

@@ -29,6 +29,7 @@ from handrail.core.history import as_history
 from handrail.core.loop_detection import LoopDetector, detect_loops
 from handrail.core.results import as_text
 from handrail.core.run_settings import RunSettings
+from handrail.core.started import StartedWrites
 from handrail.core.structured_output import Answer, OutputTracker, to_the_model
 from handrail.core.trust import Trust
 from handrail.errors import PENDING, Code, Failure
@@ -80,6 +81,8 @@ class Progress(Struct):
     """The names of the last turns' calls in every process, as far as a turn may be handed over again."""
     trust: Trust = field(default_factory=Trust)
     """What the run has read, and from whom. Of all its rounds: a new question does not make it forget."""
+    started: StartedWrites | None = None
+    """What calls that are made again may have written before, once the ledger was asked for that."""
 
     def begin_round(self, name: str) -> None:
         """Begin a new round: a budget and the search for loops count within one round of a conversation."""

@@ -235,9 +235,8 @@ def claim_for(call: Admitted, settings: RunSettings) -> Claim:
     return Claim(
         scope=settings.scope,
         key=call.key,
-        fingerprint=keys.fingerprint(
-            traits.name, traits.version, call.arguments, call.identity
-        ),
+        fingerprint=call.fingerprint
+        or keys.fingerprint(traits.name, traits.version, call.arguments, call.identity),
         run_id=settings.run_id,
         replay=traits.replay_class,
         lease_s=_lease_s(traits, settings),
@@ -248,6 +247,7 @@ def claim_for(call: Admitted, settings: RunSettings) -> Claim:
         repeat_window_s=traits.repeat_window_s,
         approval=call.approval,
         tool=traits.name,
+        place=call.place,
     )
 
 
