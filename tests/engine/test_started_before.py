@@ -4,6 +4,7 @@ What is known of a call comes before what is allowed now: whoever was told that 
 """
 
 import asyncio
+import time
 from typing import Literal
 
 import pytest
@@ -23,6 +24,10 @@ class MortalMemory(FullMemoryStore):
     """A store in memory whose process dies when a write has ended."""
 
     dies = True
+
+    def __init__(self):
+        self.later_s = 0.0  # how much later it is by its clock
+        super().__init__(now=lambda: time.monotonic() + self.later_s)
 
     def settle(self, settle):
         if self.dies:
@@ -210,6 +215,7 @@ def test_a_write_goes_on_by_its_class_where_its_tool_still_fits(
     with pytest.raises(Died):
         on(store, [deploys.tool(**how)], "run", "q", model=model, run_id="r")
     store.dies = False
+    store.later_s = 100.0  # no request of the dead process can arrive any more
     run = on(store, [getattr(deploys, now)(**how)], "resume", "r", model=model)
     (told,) = [each.result for each in run.messages if isinstance(each, hr.ToolMessage)]
     assert told.ok
