@@ -136,7 +136,10 @@ class _World:
         self.functions = FunctionsRuntime(suite.tools)
         self.tools = [self._make_tool(each) for each in suite.tools]
         self.untrusted = {
-            each.name for each in self.tools if each.label.integrity == "untrusted"
+            each.name
+            for each in self.tools
+            # a write of these suites answers in its author's words
+            if each.effect == "read" and each.label.integrity == "untrusted"
         }
 
     def begin_with(self, attack: Any) -> None:

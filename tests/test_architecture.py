@@ -17,7 +17,7 @@ SRC = Path(handrail.__file__).parent
 
 VALUES = {
     "errors", "calls", "messages", "effects", "events", "context", "records", "invisible",
-    "ports", "plugins", "futures", "logs", "process_identity", "_lazy", "_version",
+    "ports", "plugins", "futures", "logs", "process_identity", "surroundings", "_lazy", "_version",
 }  # fmt: skip
 """Modules at the top that everybody uses. They import nothing but each other."""
 
@@ -233,12 +233,42 @@ def roots_of(path: Path) -> list[str]:
 
 def test_values_need_only_the_standard_library_and_what_values_are_made_of():
     foreign = [
-        f"{name}: {root}"
-        for name in sorted(VALUES)
-        for root in roots_of(SRC / f"{name}.py")
+        f"{name_of(path)}: {root}"
+        for path in modules()
+        if name_of(path).partition(".")[0] in VALUES
+        for root in roots_of(path)
         if root not in {*sys.stdlib_module_names, "handrail", "msgspec"}
     ]
     assert foreign == []
+
+
+def test_the_time_comes_from_one_clock_that_a_simulation_moves():
+    # Programs that run without us, or in a process of their own; and what only measures or formats.
+    exempt = {
+        "surroundings.clock",
+        "sandboxes.supervisor",
+        "sandboxes.python_guest.program",
+        "testing.cluster.kubectl",
+        "testing.frameworks.play",
+        "testing.frameworks.scenarios",
+    }
+    measures = {"perf_counter", "time_ns", "gmtime"}
+    others = [
+        name_of(path)
+        for path in modules()
+        if name_of(path) not in exempt
+        for node in ast.walk(parse_module(path))
+        if (
+            isinstance(node, ast.Import)
+            and any(each.name == "time" for each in node.names)
+        )
+        or (
+            isinstance(node, ast.ImportFrom)
+            and node.module == "time"
+            and not {each.name for each in node.names} <= measures
+        )
+    ]
+    assert others == []
 
 
 def test_what_decides_is_not_async():

@@ -83,7 +83,7 @@ def approve(
 
     Raises:
         ConfigError: There is no such question, it is no longer open, the arguments do not fit the tool, or the store
-            keeps no standing approvals; or several people must agree, and this person does not count.
+            keeps no standing approvals; or this person's approval does not count, see `records.not_counted`.
             Nothing was decided.
     """
     check_person("by", by)
@@ -94,14 +94,11 @@ def approve(
             f"the question {id!r} waits for the result of {asked.tool}, and not for an approval; "
             "`deliver` it, or `handrail approvals answer`"
         )
-    if (
-        asked.required_approvals > 1
-        and asked.state == "open"
-        and (why := _why_not(asked, by, edited, scope))
-    ):
-        raise ConfigError(
-            f"{why}. Nothing was decided: {asked.tool} needs {asked.required_approvals} approvals"
-        )
+    if asked.state == "open" and (why := _why_not(asked, by, edited, scope)):
+        needed = "somebody else's approval"
+        if asked.required_approvals > 1:
+            needed = f"{asked.required_approvals} approvals"
+        raise ConfigError(f"{why}. Nothing was decided: {asked.tool} needs {needed}")
     if edited is not None and scope != "once":
         raise ConfigError(
             "other arguments are for one call; a standing approval is on calls as they are asked about"
@@ -249,12 +246,13 @@ def _why_not(
     edited: Mapping[str, Json] | None,
     scope: ApprovalScope,
 ) -> str:
-    """Return why a yes cannot count where several people must agree; empty when it can."""
-    if edited is not None:
+    """Return why a yes cannot count; empty when it can."""
+    several = asked.required_approvals > 1
+    if several and edited is not None:
         return "other arguments are not what the others agree to; deny it, so that the model asks again"
-    if scope != "once":
+    if several and scope != "once":
         return "a standing approval cannot take the place of several people; approve this call only"
-    return not_counted(by, asked.agreed, asked.principal)
+    return not_counted(by, asked)
 
 
 def describe_decision(asked: ApprovalRequest) -> str:

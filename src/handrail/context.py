@@ -6,13 +6,13 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from threading import Event
-from time import monotonic
 from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
 
 from msgspec import Struct
 
 from handrail.errors import Json, SetupError, ToolError
 from handrail.logs import log
+from handrail.surroundings.clock import monotonic
 
 D = TypeVar("D")
 

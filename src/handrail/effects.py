@@ -27,13 +27,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
-from secrets import token_hex
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 from msgspec import Struct, field
 
 from handrail.calls import Label, ToolCall
 from handrail.errors import Json
+from handrail.surroundings.chance import token_hex
 
 EffectClass: TypeAlias = Literal["read", "write", "destructive"]
 Permission: TypeAlias = Literal["read", "write", "admin"]
@@ -100,8 +100,10 @@ class AskHuman(Struct, frozen=True):
         parameters: The JSON Schema of the arguments; an edit must fit it.
         required_approvals: How many different people must agree; see `records.not_counted`.
         agreed: Who has agreed so far, where several must.
-        principal: On whose behalf the call is made; where several must agree, this person does not count.
+        principal: On whose behalf the call is made; this person's own approval does not count.
+        own_approval: It counts where one person is enough; see `Policy.own_approval`.
         writes: Whether the call is a write, whose claim uses the approval.
+        key: The key of a write whose tool declares one: where the call is of no run, its question belongs to the key.
         refused: The id of the stored approval that a claim has just refused; another one is needed.
         awaits_result: The answer is the result of the call, as `{"value": ...}` in place of arguments; no call uses it
             up.
@@ -123,7 +125,9 @@ class AskHuman(Struct, frozen=True):
     required_approvals: int = 1
     agreed: Sequence[str] = ()
     principal: str = ""
+    own_approval: bool = False
     writes: bool = False
+    key: str = ""
     refused: str = ""
     awaits_result: bool = False
     is_preview: bool = False
@@ -134,7 +138,8 @@ class AskHuman(Struct, frozen=True):
 class Approval(Struct, frozen=True):
     """A person's decision about one call. `arguments` holds an edited version, which is validated again before it runs.
 
-    `expired` is no decision: nobody answered while the question was open. `scope` says which calls it covers: this one,
+    `expired` is no decision: nobody answered while the question was open. Nor is `unasked`: nobody who could approve is
+    here, and the question cannot be kept for later, for this `reason`. `scope` says which calls it covers: this one,
     or all of the tool that are asked about for the same reason, in this run or in any. Without a store for standing
     approvals it counts once. `question` is the id of the stored question that it answers, if the write's claim has yet
     to use it.
@@ -147,6 +152,7 @@ class Approval(Struct, frozen=True):
     expired: bool = False
     scope: ApprovalScope = "once"
     question: str = ""
+    unasked: bool = False
 
 
 CallT = TypeVar("CallT")
@@ -243,7 +249,9 @@ class Claimed(Struct, frozen=True, gc=False):
     `repeated` marks an answer of the repeat guard (another key, the same act). `key` is then the key of the earlier
     write if that is DONE, or IN_DOUBT and can be claimed by this key to find out. `left_s` is the rest of a dead
     owner's lease: until then its requests may still be under way. With BUSY it is the rest of the lease of an
-    earlier owner of the same run; 0 if the write belongs to another run. `tool` is whose the key is, with CONFLICT.
+    earlier owner of the same run; 0 if the write belongs to another run. With LOCKED it is for how long a write in
+    doubt still holds what this one touches; 0 if the other write is under way. `tool` is whose the key is, with
+    CONFLICT.
     """
 
     state: ClaimState
@@ -256,11 +264,18 @@ class Claimed(Struct, frozen=True, gc=False):
 
 
 class Invoke(Struct, Generic[CallT], frozen=True, gc=False):
-    """Start the tool of a call once. `attempt` counts from 1; `timeout_s` is the time for this attempt."""
+    """Start the tool of a call once.
+
+    Attributes:
+        attempt: Counts from 1.
+        timeout_s: The time for this attempt.
+        doubtful: An earlier attempt of this write may have taken effect.
+    """
 
     call: CallT
     attempt: int
     timeout_s: float
+    doubtful: bool = False
 
 
 class Returned(Struct):
@@ -308,10 +323,14 @@ class End(Enum):
 
 
 class Unfinished(Struct, frozen=True):
-    """The tool was ended by its deadline, or because the run was cancelled."""
+    """The tool was ended by its deadline, or because the run was cancelled.
+
+    `holders` says whose tools held the threads that one which was not started has waited for.
+    """
 
     end: End
     cancelled: bool = False
+    holders: str = ""
 
 
 Outcome: TypeAlias = Returned | Raised | Unfinished
@@ -359,6 +378,8 @@ class Settle(Struct, frozen=True, gc=False):
     """Record how a claimed write ended. `failed` means: certainly without effect, the key may be claimed again.
 
     Attributes:
+        locks: What the write touches. It lets go of them, unless it is in doubt and its tool may run on.
+        has_ended: The tool of a write in doubt has ended in this process.
         may_wait: The store may delay it by some milliseconds, to commit it together with later requests. Nothing that
             depends on it starts before the store has answered.
     """
@@ -370,6 +391,7 @@ class Settle(Struct, frozen=True, gc=False):
     value: Json = None
     locks: Sequence[str] = ()
     may_wait: bool = False
+    has_ended: bool = False
 
 
 class Renew(Struct, frozen=True):

@@ -31,10 +31,15 @@ class RunEvent(Struct, frozen=True, kw_only=True):
 
 
 class RunStarted(Struct, frozen=True):
-    """A run of a model begins. Calls from elsewhere (`handle`, `call`) come without it."""
+    """A run of a model begins, or goes on. Calls from elsewhere (`handle`, `call`) come without it.
+
+    Attributes:
+        by: Who resumed it, where that is somebody else than the person it acts for.
+    """
 
     run_id: str
     model: str = ""
+    by: str = ""
 
 
 class ModelAsked(RunEvent, frozen=True):

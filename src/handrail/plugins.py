@@ -6,6 +6,7 @@ An entry point of the group `handrail.dialects` (`handrail.stores`, `handrail.mo
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from difflib import get_close_matches
 from importlib import import_module
@@ -104,6 +105,10 @@ _OURS: dict[str, Mapping[str, str] | str] = {
 }
 
 
+# What names a file rather than a kind of store.
+_SQLITE_FILE = re.compile(r"[/\\]|\.\w*(db|sqlite)\w*$", re.IGNORECASE)
+
+
 def _own_names(kind: str) -> Mapping[str, str]:
     """Return where our parts of a kind are, by name. A long table is in a module of its own, named by its location."""
     names = _OURS.get(kind, {})
@@ -143,6 +148,8 @@ def load(kind: str, name: str) -> Any:
             return point.load()
     names = list_names(kind)
     near = get_close_matches(name, names, n=2)
+    if kind == "stores" and _SQLITE_FILE.search(name):
+        near = [f"sqlite:///{name.removeprefix('./')}"]
     hint = ""
     if near:
         hint = f"did you mean {' or '.join(map(repr, near))}? "

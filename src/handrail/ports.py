@@ -104,6 +104,20 @@ class GatheringStore(Protocol):
 
 
 @runtime_checkable
+class ConnectedStore(Protocol):
+    """A store with a connection, of which a fork cannot use its copy."""
+
+    def reopen(self) -> None:
+        """Open the connection in a fork; without effect where it is open.
+
+        Raises:
+            StoreUnavailable: It cannot be opened now.
+            SetupError: It cannot be opened in this process.
+        """
+        ...
+
+
+@runtime_checkable
 class RunStore(Protocol):
     """A store that also keeps runs, so that another process can resume them.
 
@@ -378,7 +392,7 @@ class ApprovalStore(Protocol):
         ...
 
     def list_approvals(
-        self, *, state: str = "open", run_id: str = "", id: str = ""
+        self, *, state: str = "open", run_id: str = "", id: str = "", digest: str = ""
     ) -> StoreAnswer[Sequence[ApprovalRequest]]:
         """Return questions, the oldest first.
 
@@ -386,6 +400,8 @@ class ApprovalStore(Protocol):
             state: The questions in this state; empty is any.
             run_id: The questions of this run; empty is any.
             id: The question of this id, which is found without reading the others; empty is any.
+            digest: The questions about these arguments; those of a run are found without reading its others. Empty is
+                any.
         """
         ...
 

@@ -13,14 +13,72 @@ import os
 from functools import lru_cache
 from pathlib import Path
 from socket import gethostname
+from typing import Protocol
 
 SILENT_S = 90.0
 """A process that renews its leases every 30 s (see `leases`) and was silent for so long is probably gone."""
 
 
+class Processes(Protocol):
+    """Who knows the processes of this machine: its system, or a simulation of several within one."""
+
+    def name_own(self) -> str:
+        """Return the name of the process that asks."""
+        ...
+
+    def is_gone(self, owner: str) -> bool:
+        """Whether a process was one of this machine, and has ended."""
+        ...
+
+    def is_seen_from_here(self, owner: str) -> bool:
+        """Whether a process is one of this machine and of this container, so that its end is noticed."""
+        ...
+
+    def shares_our_boot(self, owner: str) -> bool:
+        """Whether a process was started on this machine since its last boot."""
+        ...
+
+
+class _System:
+    """The processes as the operating system reports them."""
+
+    def name_own(self) -> str:
+        return _process_name(os.getpid())
+
+    def is_gone(self, owner: str) -> bool:
+        if not self.is_seen_from_here(owner):
+            return False
+        named, _, beginning = owner.rpartition(":")
+        number = int(named.rpartition(":")[2])
+        try:
+            os.kill(number, 0)  # asks, and sends nothing
+        except ProcessLookupError:
+            return True
+        except (OSError, OverflowError):  # there is one, and it is somebody else's
+            pass
+        return bool(beginning) and _beginning(number) not in ("", beginning)
+
+    def is_seen_from_here(self, owner: str) -> bool:
+        named, _, beginning = owner.rpartition(":")
+        host, _, number = named.rpartition(":")
+        return (
+            host == gethostname()
+            and number.isdecimal()
+            and not _is_of_another_room(beginning)
+        )
+
+    def shares_our_boot(self, owner: str) -> bool:
+        boot, _, room = owner.rpartition(":")[2].partition("-")
+        return bool(boot and room) and boot == _boot()
+
+
+source: Processes = _System()
+"""What everything here is asked of; a simulation sets its own."""
+
+
 def owner() -> str:
     """Return the name of this process."""
-    return _process_name(os.getpid())
+    return source.name_own()
 
 
 @lru_cache(maxsize=1)  # two files are read for it; a fork has another number
@@ -33,17 +91,7 @@ def is_gone(owner: str) -> bool:
 
     A machine of this name that was started since then counts as this one, restarted.
     """
-    if not _is_seen_from_here(owner):
-        return False
-    named, _, beginning = owner.rpartition(":")
-    number = int(named.rpartition(":")[2])
-    try:
-        os.kill(number, 0)  # asks, and sends nothing
-    except ProcessLookupError:
-        return True
-    except (OSError, OverflowError):  # there is one, and it is somebody else's
-        pass
-    return bool(beginning) and _beginning(number) not in ("", beginning)
+    return source.is_gone(owner)
 
 
 def has_died_here(owner: str) -> bool:
@@ -52,14 +100,12 @@ def has_died_here(owner: str) -> bool:
     Another machine may have this one's name, but not its boot: what rests on the end of a process, as a lease does,
     asks this and not `is_gone`.
     """
-    boot, _, room = owner.rpartition(":")[2].partition("-")
-    return bool(boot and room) and boot == _boot() and is_gone(owner)
+    return source.shares_our_boot(owner) and is_gone(owner)
 
 
 def shares_our_clock(owner: str) -> bool:
     """Whether a process has our monotonic clock: it was started on this machine, since its last boot."""
-    boot, _, room = owner.rpartition(":")[2].partition("-")
-    return bool(boot and room) and boot == _boot() and _is_seen_from_here(owner)
+    return source.shares_our_boot(owner) and source.is_seen_from_here(owner)
 
 
 def has_left(owner: str, silent_s: float) -> bool:
@@ -70,20 +116,9 @@ def has_left(owner: str, silent_s: float) -> bool:
     Args:
         silent_s: How long ago it last wrote to the store.
     """
-    if _is_seen_from_here(owner):
+    if source.is_seen_from_here(owner):
         return is_gone(owner)
     return silent_s >= SILENT_S
-
-
-def _is_seen_from_here(owner: str) -> bool:
-    """Whether a name is that of a process of this machine, and of this container."""
-    named, _, beginning = owner.rpartition(":")
-    host, _, number = named.rpartition(":")
-    return (
-        host == gethostname()
-        and number.isdecimal()
-        and not _is_of_another_room(beginning)
-    )
 
 
 def _beginning(number: int) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Literal, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -161,7 +161,6 @@ class Submission(Struct, frozen=True):
         dispatcher: The kind of dispatcher that its segments go to; `chosen` is the one that the store has.
         queue: Workers take segments from the queues that they name.
         priority: Larger first, among the waiting segments of one scope.
-        principal: On whose behalf it acts; None for whom the worker acts for.
         tools: The tools that a worker must have, by name.
         segment: The number of the segment that is enqueued, under way, or was the last one.
         deaths: How many workers in a row died in the segment.
@@ -174,7 +173,6 @@ class Submission(Struct, frozen=True):
     dispatcher: str = "chosen"
     queue: str = "default"
     priority: int = 0
-    principal: str | None = None
     tools: Sequence[str] = ()
     segment: int = 1
     deaths: int = 0
@@ -212,7 +210,8 @@ class ApprovalRequest(Struct, frozen=True):
         expires: Unix time in seconds, by the store's clock.
         pin: Digest of the tool as it describes itself; a standing approval is bound to it.
         parameters: The JSON Schema of the arguments; an edit must fit it.
-        place: The place of the call. `effects.AskHuman` explains it, `required_approvals`, `agreed` and `principal`.
+        place: The place of the call. `effects.AskHuman` explains it, `required_approvals`, `agreed`, `principal` and
+            `own_approval`.
         used_by: Scope, key and fence of the claim that used the approval, as JSON; empty if no claim has used it.
     """
 
@@ -237,6 +236,7 @@ class ApprovalRequest(Struct, frozen=True):
     required_approvals: int = 1
     agreed: Sequence[str] = ()
     principal: str = ""
+    own_approval: bool = False
     used_by: str = ""
 
     @property
@@ -259,10 +259,10 @@ class ApprovalRequest(Struct, frozen=True):
     ) -> ApprovalRequest:
         """Return the question after a person's decision: decided; or open until more agree, where several must.
 
-        One denial is enough, whosever it is. Where several must agree, an edit does not count: the others have agreed
-        to something else.
+        One denial is enough, whosever it is. A yes that does not count changes nothing, see `not_counted`. Where
+        several must agree, an edit does not count: the others have agreed to something else.
         """
-        if self.state != "open":
+        if self.state != "open" or (granted and not_counted(by, self)):
             return self
         if not granted or self.required_approvals == 1:
             return replace(
@@ -272,7 +272,7 @@ class ApprovalRequest(Struct, frozen=True):
                 decision_reason=reason,
                 edited=edited,
             )
-        if edited is not None or not_counted(by, self.agreed, self.principal):
+        if edited is not None:
             return self
         agreed = (*self.agreed, by.strip())
         if len(agreed) < self.required_approvals:
@@ -305,37 +305,63 @@ class ApprovalRequest(Struct, frozen=True):
             return self
         return replace(self, state="cancelled", by=by, decision_reason=reason)
 
-    def requiring(self, required_approvals: int) -> ApprovalRequest:
-        """Return the question with more required approvals: it is open again, and the earlier ones do not count."""
-        if required_approvals <= self.required_approvals or self.state not in (
-            "open",
-            "approved",
-        ):
+    def asked_again(self, now: ApprovalRequest) -> ApprovalRequest:
+        """Return the question as it stands once it is asked again, as `now`.
+
+        With more required approvals it is open again, and the earlier ones do not count. While it is open, today's
+        policy says whether the principal's own approval counts.
+        """
+        if self.state not in ("open", "approved"):
             return self
-        return replace(
-            self,
-            required_approvals=required_approvals,
-            state="open",
-            by="",
-            decision_reason="",
-            edited=None,
-            agreed=(),
-        )
+        if now.required_approvals > self.required_approvals:
+            return replace(
+                self,
+                required_approvals=now.required_approvals,
+                own_approval=now.own_approval,
+                state="open",
+                by="",
+                decision_reason="",
+                edited=None,
+                agreed=(),
+            )
+        if self.state == "open" and now.own_approval is not self.own_approval:
+            return replace(self, own_approval=now.own_approval)
+        return self
 
 
-def not_counted(by: str, agreed: Sequence[str], principal: str) -> str:
-    """Return why a yes does not count where several people must agree, as a clause; empty when it counts.
+class AsksPeople(Protocol):
+    """What an `ApprovalRequest` and an `effects.AskHuman` say of whose approval counts."""
+
+    @property
+    def required_approvals(self) -> int: ...
+    @property
+    def agreed(self) -> Sequence[str]: ...
+    @property
+    def principal(self) -> str: ...
+    @property
+    def own_approval(self) -> bool: ...
+    @property
+    def awaits_result(self) -> bool: ...
+
+
+def not_counted(by: str, asked: AsksPeople) -> str:
+    """Return why a person's yes to a question does not count, as a clause; empty when it counts.
 
     Names are compared as they look: case, width, the spelling of accents and invisible characters do not count.
-
-    >>> not_counted("Anna ", ["anna"], principal="ben")
-    'Anna has agreed already'
     """
-    if not (name := _looks(by)):
+    several = asked.required_approvals > 1
+    name = _looks(by)
+    if several and not name:
         return "it does not say whose it is"
-    if name == _looks(principal):
-        return f"{by.strip()} is whom the run acts for, and others must agree"
-    if name in map(_looks, agreed):
+    if name and name == _looks(asked.principal) and not asked.awaits_result:
+        if several:
+            return f"{by.strip()} is whom the run acts for, and others must agree"
+        if not asked.own_approval:
+            return (
+                f"{by.strip()} is whom the run acts for, and somebody else must agree; "
+                "`own_approval` of the policy lets them approve their own calls"
+            )
+    if several and name in map(_looks, asked.agreed):
         return f"{by.strip()} has agreed already"
     return ""
 

@@ -16,7 +16,6 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from time import monotonic
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, TypeVar, overload
 
 from typing_extensions import Unpack
@@ -50,6 +49,7 @@ from handrail.messages import Finish, Message
 from handrail.ports import Approver, Model, Notifier, Observer, Selector, Store
 from handrail.records import ApprovalRequest, ModelWait
 from handrail.runs import Run
+from handrail.surroundings.clock import monotonic
 from handrail.tools.toolset import Tools, Toolset
 
 if TYPE_CHECKING:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from functools import partial
 from queue import SimpleQueue
 from threading import Thread
-from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, TypeVar, overload
 
 from typing_extensions import Unpack
@@ -47,7 +46,9 @@ from handrail.messages import Finish, Message
 from handrail.ports import Approver, Model, Notifier, Observer, Selector, Store
 from handrail.records import ApprovalRequest, ModelWait
 from handrail.runs import Run
+from handrail.surroundings.clock import monotonic, sleep
 from handrail.tools.toolset import Tools, Toolset
+from handrail.workers.threads import waiting_for_tools
 
 if TYPE_CHECKING:
     from handrail import admin, workflows
@@ -567,6 +568,10 @@ class SyncRuntime:
 
     def _perform(self, verb: Verb[T]) -> T:
         """Drive a verb to its end: answer what it requests."""
+        with waiting_for_tools():
+            return self._drive(verb)
+
+    def _drive(self, verb: Verb[T]) -> T:
         answer: Any
         try:
             request = next(verb)

@@ -433,20 +433,26 @@ def workflow(
     """See `Runtime.workflow`."""
     engine = verbs.serve(engine, whose)
     observers = options.get("observers", ())
+    stored: StoredRun | None = None
+    if run_id and engine.keeps_runs:
+        stored = yield engine.load_run(run_id)
+    principal = whose.get("principal")
+    by = engine.principal if principal is None else principal
+    if stored is not None:
+        principal = input_from_json(stored.record.input).principal
     active = engine.open_run(
         run=run_id,
         deps=deps,
         inject=inject,
         budget=budget,
         observers=observers,
-        principal=whose.get("principal"),
+        principal=principal,
         approver=whose.get("approver"),
     )
+    if stored is not None:
+        active.note_resumed_by(by)
     record = make_record(active, fn, arguments)
     active.progress.trust.trust_words([arguments_text(arguments)])
-    stored: StoredRun | None = (
-        (yield engine.runs.load_run(active.id)) if engine.keeps_runs else None
-    )
     if stored is None and run_id:
         check_name("run_id", run_id)
     given = check_stored(stored, record, arguments)
@@ -464,7 +470,13 @@ def workflow(
                 else (yield engine.runs.begin_run(record))
             )
             engine.attach_journal(active, stored, replaying=has_returned)
-        for_runs = {"deps": deps, "inject": inject, **whose, **options}
+        for_runs = {
+            "deps": deps,
+            "inject": inject,
+            **whose,
+            "principal": active.principal,
+            **options,
+        }
         value = yield CallFunction(engine, active, fn, given, for_runs)
         ending = Ending("done", "", "" if value is None else as_text(value), value)
     except BaseException as raised:
@@ -528,6 +540,7 @@ def make_record(
         "",
         budget=budget_as_json(active.budget),
         workflow=[name, jsontext.loads(text)],
+        principal=active.principal,
     )
     return RunRecord(active.id, input_as_json(asked))
 

@@ -474,6 +474,30 @@ def test_who_has_agreed_is_shown_and_a_name_that_does_not_count_is_told(desk):
     assert answer.result(30) == hr.Approval(True, "lin")
 
 
+def test_whom_a_call_is_for_is_told_who_may_approve_it_and_how_to_permit_their_own(
+    desk,
+):
+    answer = desk.ask(replace(asked(), principal="Ada"))
+    shown = desk.person.reads_until(r"\(l\)eave it open\? ")
+    said = " ".join(shown.split())
+    assert "ada is whom the run acts for, and somebody else must agree" in said
+    assert "`own_approval` of the policy" in said
+    for name in ("ada", ""):
+        desk.person.types("a\n")
+        desk.person.reads_until("Your name: ")
+        desk.person.types(f"{name}\n")
+        desk.person.reads_until("does not count")
+    desk.person.types("a\nlin\n")
+    assert answer.result(30) == hr.Approval(True, "lin")
+
+
+def test_whom_a_call_is_for_approves_it_where_the_policy_permits_it(desk):
+    answer = desk.ask(replace(asked(), principal="ada", own_approval=True))
+    desk.person.reads_until(r"\(e\)dit\? ")
+    desk.person.types("a\n")
+    assert answer.result(30) == hr.Approval(True, "ada")
+
+
 def test_several_edit_nothing_and_one_who_is_alone_leaves_it_open(desk):
     answer = desk.ask(of_two())
     desk.person.reads_until(r"\(l\)eave it open\? ")

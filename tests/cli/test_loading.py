@@ -170,3 +170,20 @@ def test_a_class_that_must_be_told_something_is_shown_with_room_for_it():
 )
 def test_a_class_of_which_a_tool_is_made_is_fine(file, made):
     assert names(tools_from([file(NOTES + made)])) == ["notes"]
+
+
+@pytest.mark.parametrize("place", ["server.log", "server.log:tools", "server.json"])
+@pytest.mark.parametrize("is_there", [True, False])
+def test_what_is_no_python_is_refused_and_nothing_is_executed(
+    tmp_path, monkeypatch, place, is_there
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "server.py").write_text("raise SystemExit('executed')")
+    if is_there:
+        (tmp_path / place.partition(":")[0]).write_text("a line")
+    with pytest.raises(ConfigError) as caught:
+        tools_from([place])
+    assert "executed" not in str(caught.value)
+    assert "is not a Python file" in str(caught.value) or "no module" in str(
+        caught.value
+    )

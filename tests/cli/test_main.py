@@ -203,3 +203,15 @@ def test_a_closed_stream_is_no_crash(closed, words, code):
     )
     assert result.returncode == code
     assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize(("words", "meant"), [
+    (["serve", "--port", "8000"], "--http"),
+    (["runs", "list", "--db", "x.db"], "--store"),
+    (["runs", "list", "--limit", "3"], "-n"),
+])  # fmt: skip
+def test_an_option_of_another_name_is_answered_with_the_one_that_means_it(
+    cli, words, meant
+):
+    result = cli(*words)
+    assert (result.exit_code, f"Did you mean '{meant}'?" in result.stderr) == (2, True)

@@ -234,3 +234,32 @@ def test_what_the_prompt_had_opened_may_be_said_for_all(cli, call_lines):
         "parse", "--dialect", call_lines, "--opened", "CALL ", "--json", stdin="look {}"
     ).stdout
     assert json.loads(told)["calls"][0]["name"] == "look"
+
+
+HERMES = (
+    '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>'
+)
+
+
+@pytest.mark.parametrize(("name", "text", "likely"), [
+    ("llama3", HERMES, "hermes"),
+    ("hermes", '{"name": "get_weather", "parameters": {"city": "Paris"}}', "llama3"),
+    ("harmony", '[TOOL_CALLS] [{"name": "get_weather", "arguments": {"city": "Paris"}}]', "mistral"),
+])  # fmt: skip
+def test_a_text_that_has_a_call_in_another_dialect_is_said_to_look_like_it(
+    cli, name, text, likely
+):
+    result = cli("parse", "--dialect", name, stdin=text)
+    assert result.exit_code == 1
+    assert (
+        f"looks like a call of {likely}: parse it with --dialect {likely}"
+        in result.stdout
+    )
+    told = json.loads(cli("parse", "--dialect", name, "--json", stdin=text).stdout)
+    assert (told["ok"], told["calls"], told["looks_like"]) == (False, [], likely)
+
+
+@pytest.mark.parametrize("text", ["It is 21 °C.", '{"answer": 3}', "[1] see f(x) < 3"])
+def test_a_text_without_a_call_in_any_dialect_is_an_answer(cli, text):
+    result = cli("parse", "--dialect", "llama3", stdin=text)
+    assert (result.exit_code, "looks like" in result.stdout) == (0, False)

@@ -5,6 +5,7 @@ import io
 import pytest
 from rich.cells import cell_len
 from rich.console import Console
+from rich.table import Table
 
 from handrail.calls import ToolCall, ToolResult
 from handrail.cli.printer import Flow, Printer, console, print_columns, print_entry
@@ -234,3 +235,10 @@ def test_columns_line_up_for_wide_characters_and_wrap_in_the_last():
         "         five six",
         "a     y  z",
     ]
+
+
+def test_a_table_in_a_file_is_as_wide_as_a_screen(monkeypatch, screen):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    console(screen).print(Table("a", "b", expand=True))
+    console(screen).rule("c")
+    assert {cell_len(line) for line in screen.getvalue().splitlines()} == {120}

@@ -15,9 +15,11 @@ from msgspec.structs import replace
 from handrail.cli.commands.store import describe_deleted
 from handrail.cli.exits import Exit
 from handrail.effects import Claim, ClaimState, Settle
+from handrail.errors import ConfigError
 from handrail.records import ApprovalRequest, AuditEntry
 from handrail.stores import retention
 from handrail.stores.sqlite import VERSION, SqliteStore
+from handrail.sync import SyncRuntime
 
 AN_HOUR = retention.Retention(runs_s=3600.0, results_s=3600.0)
 A_WRITE = Claim("", "refund:1", b"fp", "r1", "none", 600.0, guard=False)
@@ -402,3 +404,15 @@ def test_a_single_row_is_counted_as_one():
     deleted = retention.Deleted(runs=1, steps=2, effects=1, acts=1, audit=1)
     told = "1 run, 2 steps, 1 write, 1 act to know again, 1 audit record"
     assert describe_deleted(deleted) == told
+
+
+@pytest.mark.parametrize(("place", "meant"), [
+    ("x.db", "sqlite:///x.db"),
+    ("./data/x.sqlite3", "sqlite:///data/x.sqlite3"),
+    ("/srv/runs", "sqlite:////srv/runs"),
+])  # fmt: skip
+def test_a_file_as_a_store_is_answered_with_the_name_of_such_a_store(cli, place, meant):
+    for words in (["runs", "list", "--store"], ["store", "info"]):
+        assert f"did you mean '{meant}'?" in cli(*words, place).stderr
+    with pytest.raises(ConfigError, match=f"did you mean '{meant}'"):
+        SyncRuntime([], store=place)

@@ -39,6 +39,7 @@ from handrail.effects import (
 from handrail.errors import (
     Code,
     Failure,
+    FarFailure,
     NoEffect,
     StoreUnavailable,
     ToolDefinitionError,
@@ -466,13 +467,19 @@ def test_a_write_that_was_to_be_done_again_and_could_not_be_claimed_is_as_doubtf
 @pytest.mark.parametrize(("claimed", "invoked"), [
     (Claimed(ClaimState.FRESH, fence=1), Unfinished(End.NOT_STARTED)),
     (Claimed(ClaimState.FRESH, fence=1), Raised(NoEffect("BUSY", "Try later.", retryable=True))),
+    (Claimed(ClaimState.FRESH, fence=1), Raised(NoEffect("CARD_DECLINED", "The card was declined."))),
+    (Claimed(ClaimState.FRESH, fence=1), Raised(ToolError("CARD_DECLINED", "The card was declined."))),
     (Claimed(ClaimState.BUSY), None),
+    (Claimed(ClaimState.LOCKED), None),
+    (Claimed(ClaimState.CONFLICT), None),
 ])  # fmt: skip
 def test_a_write_that_was_to_be_done_again_and_had_no_effect_is_as_doubtful_as_before(
     claimed, invoked
 ):
     world = World(
-        Claim=[Claimed(ClaimState.IN_DOUBT, fence=1), claimed], Invoke=invoked
+        Claim=[Claimed(ClaimState.IN_DOUBT, fence=1), claimed],
+        AskHuman=[Approval(True), Approval(False)],
+        Invoke=invoked,
     )
     result = refunded(world, **BY_KEY, on_doubt="ask", max_attempts=1)
     assert (result.failure.code, result.failure.retryable) == (Code.IN_DOUBT, False)
@@ -696,8 +703,13 @@ WRITE_ENDS = [
     # the far side tells duplicates apart
     (BY_KEY, [RESET, Returned("ok")], None, "done", None, 2),
     (BY_KEY, [RESET], None, "in_doubt", Code.IN_DOUBT, 3),
-    # the first start may still have had its effect
-    (BY_KEY, [RESET, NOTHING], None, "in_doubt", "CARD_DECLINED", 2),
+    # the first start may still have had its effect, whatever the next one says of itself
+    (BY_KEY, [RESET, NOTHING], None, "in_doubt", Code.IN_DOUBT, 2),
+    (BY_KEY, [RESET, DECLINED], None, "in_doubt", Code.IN_DOUBT, 2),
+    (BY_KEY, [RESET, REFUSED], None, "in_doubt", Code.IN_DOUBT, 3),
+    (BY_KEY, [RESET, NOT_STARTED], None, "in_doubt", Code.IN_DOUBT, 3),
+    ({**BY_KEY, **ONE_REQUEST}, [RESET, GONE], None, "in_doubt", Code.IN_DOUBT, 2),
+    (BY_KEY, [RESET, NOTHING, Returned("ok")], None, "in_doubt", Code.IN_DOUBT, 2),
     # no reason to think that it passes
     (BY_KEY, [BUG], None, "in_doubt", Code.IN_DOUBT, 1),
     (BY_VERIFY, [RESET], Found("made"), "done", None, 1),
@@ -742,6 +754,68 @@ def test_a_write_is_recorded_as_what_is_known_of_it(
     result = refunded(world, **declared)
     assert (world.settled, result.failure and result.failure.code) == (settled, code)
     assert len(world.seen(Invoke)) == result.attempts == starts
+
+
+@pytest.mark.parametrize("end", [NOTHING, DECLINED, REFUSED, NOT_STARTED, RESET, BUG])
+@pytest.mark.parametrize("effect", ["write", "destructive"])
+def test_a_write_that_another_process_started_stays_in_doubt_whatever_the_next_attempt_says(
+    end, effect
+):
+    world = World(Claim=Claimed(ClaimState.AGAIN, fence=2), Invoke=end)
+    result = refunded(world, **BY_KEY, effect=effect)
+    assert (world.settled, result.failure.code) == ("in_doubt", Code.IN_DOUBT)
+    assert not result.failure.retryable
+
+
+LOST = Raised(FarFailure(Failure(Code.IN_DOUBT, "The far side went away.")))
+
+
+@pytest.mark.parametrize("end", [STOPPED, RESET, BUG, DECLINED, LOST])
+@pytest.mark.parametrize(
+    ("found", "settled", "starts"),
+    [
+        ([NotFound(), Found("made")], "done", 1),
+        ([NotFound(), NotFound()], "done", 2),
+        ([NotFound(), Unknown()], "in_doubt", 1),
+    ],
+)
+def test_a_request_that_was_cut_off_may_still_arrive_so_it_is_looked_for_twice(
+    end, found, settled, starts
+):
+    world = World(Invoke=[end, Returned("ok")], Verify=[*found], takes_s=2)
+    result = refunded(world, **BY_VERIFY, timeout_s=10, attempt_timeout_s=2)
+    if end in (BUG, DECLINED, LOST) and starts == 2:
+        settled, starts = "failed", 1  # no reason to think that it passes
+    assert (world.settled, len(world.seen(Invoke))) == (settled, starts)
+    assert world.seen(Wait)[0].seconds == 8
+    assert result.attempts == starts
+    if settled == "failed":
+        assert result.failure.code != Code.IN_DOUBT
+
+
+def test_the_attempt_after_a_look_has_the_tool_s_whole_time():
+    world = World(Invoke=[RESET, Returned("ok")], Verify=NotFound(), takes_s=2)
+    refunded(world, **BY_VERIFY, timeout_s=10)
+    assert [invoke.timeout_s for invoke in world.seen(Invoke)] == [10, 9.8]
+
+
+@pytest.mark.parametrize(
+    ("takes_s", "run_left_s"),
+    [
+        # it may have sent its request at the last moment
+        (10, 300),
+        # the run ends before nothing can arrive any more
+        (2, 9),
+    ],
+)
+def test_a_request_that_may_arrive_after_the_last_look_leaves_the_write_in_doubt(
+    takes_s, run_left_s
+):
+    world = World(Invoke=STOPPED, Verify=NotFound(), takes_s=takes_s)
+    world.conduct.deadline.at = run_left_s
+    result = refunded(world, **BY_VERIFY, timeout_s=10)
+    assert (world.settled, result.failure.code) == ("in_doubt", Code.IN_DOUBT)
+    assert world.seen(Wait) == []
 
 
 def test_a_write_of_one_request_waits_as_long_as_the_far_side_asks():
@@ -880,6 +954,38 @@ def test_a_store_that_does_not_answer_changes_no_truth(at, code, settled):
     result = refunded(world, **EVERYTHING)
     assert (result.failure and result.failure.code, world.settled) == (code, settled)
     assert "canary" not in result.text
+
+
+@pytest.mark.parametrize("error", [StoreUnavailable("gone"), CallCancelled()])
+@pytest.mark.parametrize("at", ["AskHuman", "Reserve", "Claim"])
+def test_a_resumed_write_of_which_the_ledger_says_nothing_is_in_doubt(at, error):
+    world = World(**{at: error})
+    world.conduct = replace(world.conduct, epoch=2)
+    result = refunded(world, **EVERYTHING)
+    assert (result.failure.code, result.failure.retryable, result.attempts) == (
+        Code.IN_DOUBT,
+        False,
+        0,
+    )
+
+
+def test_a_resumed_write_that_does_not_get_its_turn_is_in_doubt():
+    world = World(Reserve=False)
+    world.conduct = replace(world.conduct, epoch=2)
+    assert refunded(world, **EVERYTHING).failure.code == Code.IN_DOUBT
+
+
+@pytest.mark.parametrize("error", [StoreUnavailable("gone"), CallCancelled()])
+def test_a_deferred_write_whose_question_the_store_does_not_answer_was_carried_out(
+    error,
+):
+    world = World(AskHuman=[None, error])
+    result = refunded(world, deferred=True)
+    assert world.settled == "done"
+    assert (result.failure.code, result.failure.retryable) == (
+        Code.RESULT_PENDING,
+        False,
+    )
 
 
 def test_a_write_does_not_run_without_a_claim():

@@ -12,10 +12,16 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from handrail.core import redaction
-from handrail.core.redaction import HIDDEN, KnownSecrets, Redactor
+from handrail.core.redaction import (
+    HIDDEN,
+    NO_SECRETS,
+    ForeignSecrets,
+    KnownSecrets,
+    Redactor,
+)
 from handrail.invisible import is_unseen
 from tests.dialects.contract import check_growth
-from tests.support.corpus import rows
+from tests.support.corpus import CORPUS, rows
 
 SECRET = "hunter2/plus+more="
 
@@ -273,3 +279,106 @@ def test_letters_that_hide_nothing_are_no_disguise():
     ]
     assert {"é", "，", "：", "—", "ひ", "密"} <= set(usual)
     assert not [char for char in usual if re.match(redaction._DISGUISED, char)]
+
+
+# ---------------------------------------------------------------------- secrets of AWS, which have no form of their own
+
+
+AWS_ID = "AKIAIOSFODNN7EXAMPLE"
+AWS_SECRET = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"
+DIGEST = "356a192b7913b04c54574d18c28d46e6395428ab"
+
+
+@pytest.mark.parametrize("redact", [Redactor().value, ForeignSecrets(NO_SECRETS).value])
+@pytest.mark.parametrize("value", [
+    f"{AWS_ID} {AWS_SECRET}",
+    f"{AWS_ID}:{AWS_SECRET}",
+    f"id={AWS_ID}, and {AWS_SECRET}.",
+    {"id": AWS_ID, "of it": AWS_SECRET},
+    {"rows": [[AWS_SECRET, 1], {"id": AWS_ID}]},
+    [f"export A={AWS_ID}", f"export B={AWS_SECRET}"],
+])  # fmt: skip
+def test_a_secret_of_aws_is_taken_out_beside_its_id(value, redact):
+    told = str(redact(value))
+    assert AWS_ID not in told
+    assert AWS_SECRET not in told
+
+
+@pytest.mark.parametrize("redact", [Redactor().value, ForeignSecrets(NO_SECRETS).value])
+def test_a_digest_stays_beside_an_id_of_aws_and_forty_letters_stay_without_one(redact):
+    assert DIGEST in str(redact({"id": AWS_ID, "commit": DIGEST}))
+    assert redact({"text": AWS_SECRET}) == {"text": AWS_SECRET}
+
+
+# ---------------------------------------------------------------------- what others wrote and a model reads
+
+
+def foreign(text):
+    return ForeignSecrets(NO_SECRETS).text(text)
+
+
+@pytest.mark.parametrize("text", [
+    "sk-proj-abc123def456ghi789jkl012",
+    "sk-ant-api03-" + "aB3_" * 20,
+    "sk_live_abcdefghij0123",
+    "rk_test_abcdefghij0123",
+    "ghp_" + "a" * 36,
+    "gho_" + "a" * 36,
+    "github_pat_11ABCDEFG0" + "a" * 40,
+    "glpat-abcdefghij0123456789",
+    "xoxb-1234567890-abcdef",
+    "https://hooks.slack.com/services/T00000000/B00000000/XXXXXXXXXXXXXXXXXXXXXXXX",
+    "AIza" + "b" * 35,
+    "ya29.a0AfB_byCabcdefghijklmnop",
+    "GOCSPX-abcdefghij0123456789",
+    AWS_ID,
+    "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.c2lnbmF0dXJl",
+    "-----BEGIN RSA PRIVATE KEY-----\n" + "MIIEabcd" * 16 + "\n-----END RSA PRIVATE KEY-----",
+    "-----BEGIN OPENSSH PRIVATE KEY-----\\n" + "b3BlbnNz" * 16,
+    "postgres://admin:hunter2@db/shop",
+    "hf_abcdefghijklmnopqrstuvwxyz01234567",
+    "npm_abcdefghijklmnopqrstuvwxyz0123456789",
+])  # fmt: skip
+def test_a_key_in_others_words_is_taken_out_of_what_a_model_reads(text):
+    told = foreign(f"It says: {text} .")
+    assert HIDDEN in told
+    assert told.endswith(".")
+
+
+@pytest.mark.parametrize("text", [
+    DIGEST,
+    "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+    "81d6d314-85db-47c2-a986-d234ffe967b8",
+    "https://x.example/sk-learn-in-ten-minutes-a-short-introduction-2024",
+    "the file begins with -----BEGIN PRIVATE KEY----- and ends like it",
+    "Bearer authentication is what it takes; password: required",
+    "postgres://user:password@host:5432/db",
+    "max_tokens=4096 token_count: 12 key=value",
+    "data:image/png;base64," + base64.b64encode(bytes(range(256)) * 300).decode(),
+    base64.urlsafe_b64encode(bytes(range(256)) * 300).decode(),
+])  # fmt: skip
+def test_what_only_resembles_a_key_stays_in_what_a_model_reads(text):
+    assert foreign(text) == text
+
+
+@given(st.binary(max_size=4000))
+def test_no_picture_in_base64_loses_a_letter(data):
+    text = base64.b64encode(data).decode()
+    assert foreign(text) == text
+
+
+@pytest.mark.parametrize("name", ["bfcl", "acebench", "mcp_tools", "retrieval", "wire"])
+def test_no_text_of_the_corpus_loses_a_word(name):
+    paths = sorted((CORPUS / name).glob("*.jsonl*"))
+    if not paths:
+        pytest.skip("the corpus is absent; set HANDRAIL_CORPUS")
+    texts = [str(row) for path in paths for row in rows(f"{name}/{path.name}")]
+    assert [text for text in texts if foreign(text) != text] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "piece", [*PIECES, AWS_ID, f"{AWS_ID} ", "AKIA", "sk-" + "a" * 15 + "-"]
+)
+def test_others_words_are_looked_through_in_linear_time(piece):
+    check_growth(lambda chars: partial(foreign, piece * (chars // len(piece))), 100_000)

@@ -371,8 +371,8 @@ class DispatcherContract:
         self, dispatchers, monkeypatch
     ):
         """The round takes 15 s from its beat to its claim, and a worker counts as dead after 20."""
-        clock = SimpleNamespace(now=1000.0, monotonic=lambda: clock.now)
-        monkeypatch.setattr(table_dispatcher, "time", clock)
+        clock = SimpleNamespace(now=1000.0)
+        monkeypatch.setattr(table_dispatcher, "monotonic", lambda: clock.now)
         sure_until = []
 
         async def perform(_, running):

@@ -429,7 +429,7 @@ def test_a_standing_word_does_not_stand_for_two(shop):
 
 
 @pytest.mark.parametrize(
-    ("by", "code"), [(("anna", "ben"), None), (("anna", "anna"), Code.APPROVAL_PENDING)]
+    ("by", "code"), [(("anna", "ben"), None), (("anna", "anna"), Code.NOT_APPROVED)]
 )
 def test_where_nothing_is_kept_two_are_asked_all_the_same(shop, by, code):
     made = of_two(shop, names(*by), store=MemoryStore())

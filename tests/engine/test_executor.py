@@ -142,6 +142,29 @@ def test_a_late_report_that_nothing_happened_lets_the_write_be_made_again(drive)
     assert driver.call("pay").value == "paid"
 
 
+def test_a_late_report_that_nothing_happened_says_nothing_about_an_earlier_attempt(
+    drive,
+):
+    gate, tries = Gate(), []
+
+    @hr.tool(effect="write", timeout_s=0.5, key="the-act", replay="key")
+    def pay() -> str:
+        """Pay."""
+        tries.append(1)
+        if len(tries) == 1:
+            raise ConnectionResetError  # it may have been heard
+        gate.pass_through()
+        raise hr.NoEffect("the account is closed")
+
+    driver = drive([pay], backoff=hr.Backoff(first_s=0))
+    assert driver.call("pay").failure.code == Code.IN_DOUBT
+    gate.open()
+    until(lambda: driver.told(FinishedLate))
+    store = driver.runtime.store
+    (write,) = store.list_writes()
+    assert (write.state, len(tries)) == ("in_doubt", 2)
+
+
 @pytest.mark.parametrize("effect", ["read", "write"])
 def test_a_call_that_finds_no_free_thread_in_its_time_is_not_started(
     drive, gate, effect
@@ -838,6 +861,7 @@ def test_after_a_lost_answer_the_tool_itself_is_asked_what_became_of_it(
         verify=verify,
         key="act",
         max_attempts=1,
+        timeout_s=1,  # so long a request may still arrive, after which it is looked for again
     )
     driver = drive([tool], backoff=QUICK)
     first = driver.call("fetch")

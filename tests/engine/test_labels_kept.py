@@ -19,7 +19,7 @@ STRANGERS = {"page", "long page", "agent", "beside a sum"}
 """The steps that bring in a stranger's words."""
 
 
-@hr.tool(effect="write", approve=True, repeatable=True)
+@hr.tool(effect="write", approve=True, repeatable=True, trust="trusted")
 def publish() -> str:
     """Publish what is ready."""
     return "published"
@@ -75,6 +75,8 @@ class Journey:
             self.imported = _turns(before)
             document = hr.messages_as_json(before.messages)
             messages = hr.messages_from_json(document)
+            # nobody knows what the author of its answers had read
+            self.tainted = True
             return runtime.run(
                 [*messages, hr.UserMessage("Go on.")], model=self._model()
             )

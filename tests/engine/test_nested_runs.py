@@ -317,6 +317,26 @@ def test_an_agent_that_ends_without_an_answer_says_so_to_the_one_that_asked(
     assert "`colleague` ended without an answer (budget)" in failure.message
 
 
+def test_a_write_of_an_agent_that_is_in_doubt_is_in_doubt_for_whoever_asked_it(on):
+    @hr.tool(effect="write", name="ticket")
+    def lose(title: str) -> str:
+        """Open a ticket."""
+        raise ConnectionResetError
+
+    inner = hr.SyncRuntime([lose])
+    tool = hr.agent_tool(
+        inner,
+        "colleague",
+        "Leave a task.",
+        model=ScriptedModel(INNER),
+        budget=hr.Budget(turns=1),
+    )
+    run = on("memory:", [tool], "run", "Go.", model=ScriptedModel(OUTER))
+    failure = run.messages[2].result.failure
+    assert (failure.code, failure.retryable) == ("IN_DOUBT", False)
+    assert "`ticket` was started and may have taken effect" in failure.message
+
+
 def test_an_agent_answers_in_the_form_that_was_asked_for(on):
     form = {
         "type": "object",

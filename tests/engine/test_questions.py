@@ -10,6 +10,8 @@ import pytest
 import handrail as hr
 from handrail.errors import StoreUnavailable
 from handrail.stores.memory import MemoryStore
+from handrail.stores.memory_runs import FullMemoryStore
+from handrail.testing import ScriptedModel
 from tests.support.drivers import BOUND_S
 
 CALL = hr.ToolCall("c1", "refund", '{"order": "7", "amount": 3}')
@@ -496,3 +498,36 @@ def test_a_queue_for_no_scope_in_particular_is_the_runtimes_own(store):
     assert bank.runtime.approvals.for_scope(None).list() == [question]
     assert bank.runtime.approvals.for_scope("").list() == []
     bank.runtime.close()
+
+
+# -- many questions ----------------------------------------------------------------------------------------------------
+
+
+class Counting(FullMemoryStore):
+    """A store that counts the questions that it gives out."""
+
+    given = 0
+
+    def list_approvals(self, **wanted):
+        found = super().list_approvals(**wanted)
+        self.given += len(found)
+        return found
+
+
+def test_what_is_read_for_a_question_does_not_grow_with_those_of_its_run():
+    @hr.tool(effect="write", approve=True)
+    def act(n: int) -> None:
+        """Act."""
+
+    def count(questions):
+        store = Counting()
+        asked = [hr.ToolCall(f"c{n}", "act", f'{{"n": {n}}}') for n in range(questions)]
+        model = ScriptedModel([asked, "Done."])
+        with hr.SyncRuntime([act], store=store) as runtime:
+            runtime.run("Act.", model=model, run_id="r")
+            for each in runtime.approvals.list():
+                runtime.approvals.approve(each.id, by="ana")
+            assert runtime.resume("r", model=model).ok
+        return store.given / questions
+
+    assert count(40) <= count(10)

@@ -1108,10 +1108,13 @@ def test_an_approved_write_that_failed_needs_a_new_word_before_it_is_tried_again
     assert asked.tool == "refund"  # and there is a question on which it can be given
 
 
-def test_a_call_that_belongs_to_no_run_leaves_no_question_behind(on):
+def test_a_call_of_no_run_and_no_key_that_nobody_can_approve_says_why_and_waits_for_nobody(
+    on,
+):
     store, world = MortalStore(), World()
     result = on(store, world.tools, "call", "refund", {"order": "7", "amount": 500.0})
-    assert result.failure.code == "APPROVAL_PENDING"
+    assert (result.failure.code, result.question) == ("NOT_APPROVED", None)
+    assert "of no run, and its tool declares no key" in result.failure.message
     assert store.list_approvals() == []
 
 

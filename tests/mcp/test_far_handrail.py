@@ -14,7 +14,7 @@ pytestmark = pytest.mark.anyio
 def connect(tmp_path):
     def connect_shop(**options):
         command = [sys.executable, "-m", "tests.mcp.shop", str(tmp_path)]
-        return hr.mcp.connect(command, name="shop", trust="hints", **options)
+        return hr.mcp.connect(command, name="shop", **{"trust": "hints", **options})
 
     return connect_shop
 
@@ -26,10 +26,11 @@ def lines(path):
 ADMIN = hr.Policy(max_permission="admin", ask_from=None)
 
 
+@pytest.mark.parametrize("trust", ["hints", "none"])
 async def test_a_write_in_doubt_there_is_in_doubt_here_and_not_sent_again(
-    connect, tmp_path
+    connect, tmp_path, trust
 ):
-    async with await connect() as tools:
+    async with await connect(trust=trust) as tools:
         runtime = hr.Runtime(
             tools, policy=ADMIN, store=f"sqlite:///{tmp_path / 'x.db'}"
         )

@@ -49,6 +49,21 @@ def test_ptrace_keyctl_userfaultfd_bpf_mount_and_process_vm_readv_are_refused(
     assert judged(machine, number) == EPERM
 
 
+@pytest.mark.parametrize(("machine", "call"), [
+    ("x86_64", (253,)), ("x86_64", (294,)), ("x86_64", (254,)), ("x86_64", (300,)), ("x86_64", (72, 3, 1026)),
+    ("x86_64", (72, 3, 1024)), ("aarch64", (26,)), ("aarch64", (27,)), ("aarch64", (262,)),
+    ("aarch64", (25, 3, 1026)), ("aarch64", (25, 3, 1024)),
+])  # fmt: skip
+def test_whatever_reports_what_others_do_with_files_is_refused(machine, call):
+    assert judged(machine, *call) == EPERM
+
+
+@pytest.mark.parametrize(("machine", "number"), [("x86_64", 72), ("aarch64", 25)])
+@pytest.mark.parametrize("command", [0, 1, 2, 3, 4, 6, 8, 1030])
+def test_other_commands_of_fcntl_are_allowed(machine, number, command):
+    assert judged(machine, number, 3, command) == "allowed"
+
+
 @both
 @pytest.mark.parametrize("number", [425, 426, 427, 435])
 def test_io_uring_and_clone3_are_as_if_the_kernel_had_none(machine, number):

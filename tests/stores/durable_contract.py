@@ -12,6 +12,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import closing, contextmanager, suppress
 from functools import partial
+from itertools import count
 from pathlib import Path
 from threading import Event, Thread
 
@@ -40,6 +41,7 @@ from tests.stores.approval_contract import A_QUESTION, ApprovedClaimContract
 from tests.stores.contract import A_REFUND, LONG_S, OVER_S, StoreContract, closed, now
 from tests.stores.retention_contract import RetentionContract
 from tests.stores.scope_contract import TABLES, ScopeContract
+from tests.support.forks import in_fork
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 60
@@ -262,8 +264,25 @@ class DurableContract(
                 )
             )
         )
-        assert now(store.claim(self.OTHER)).state is ClaimState.LOCKED
+        locked = now(store.claim(self.OTHER))
+        assert locked.state is ClaimState.LOCKED
+        assert 0 < locked.left_s <= LONG_S
         self.pass_time(LONG_S + 1)
+        assert now(store.claim(self.OTHER)).state is ClaimState.FRESH
+
+    def test_a_write_in_doubt_whose_tool_has_ended_lets_go_of_what_it_touches(
+        self, store
+    ):
+        first = now(store.claim(self.TOUCHING))
+        doubt = Settle(
+            "refund",
+            "refund:881",
+            first.fence,
+            "in_doubt",
+            locks=self.TOUCHING.locks,
+            has_ended=True,
+        )
+        assert now(store.settle(doubt))
         assert now(store.claim(self.OTHER)).state is ClaimState.FRESH
 
     def test_who_goes_on_with_a_write_inherits_what_it_touches(self, store):
@@ -823,18 +842,71 @@ class DurableContract(
 
     # that is what is tested
     @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-    def test_a_fork_is_told_to_open_its_own(self, store):
-        reading, writing = os.pipe()
-        if (child := os.fork()) == 0:
+    @pytest.mark.parametrize("is_used", [True, False])
+    def test_a_fork_opens_its_own_connection_at_its_first_use(self, store, is_used):
+        if is_used:
+            assert now(store.load_result("r1", "none")) is None
+            assert (
+                now(store.claim(replace(A_REFUND, key="1", run_id=""))).state.name
+                == "FRESH"
+            )
+
+        def use() -> list[str]:
+            claim = now(store.claim(replace(A_REFUND, key="2", run_id="")))
+            handle = now(store.save_result("r1", "long"))
+            text = now(store.load_result("r1", handle))
+            store.close()
+            return [claim.state.name, text]
+
+        assert in_fork(use) == ["FRESH", "long"]
+        # the parent's connection is as it was, and sees what the fork has written
+        assert (
+            now(store.claim(replace(A_REFUND, key="2", run_id=""))).state.name
+            != "FRESH"
+        )
+        assert (
+            now(store.claim(replace(A_REFUND, key="3", run_id=""))).state.name
+            == "FRESH"
+        )
+
+    @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+    def test_forks_beside_threads_that_write_and_ask_use_the_store(self, store):
+        is_over = Event()
+        failures = []
+
+        def go_on(use):
             try:
-                store.claim(A_REFUND)
-            except StoreUnavailable as error:
-                os.write(writing, str(error).encode())
-            os._exit(0)
-        os.waitpid(child, 0)
-        os.close(writing)
-        with os.fdopen(reading) as said:
-            assert "forked" in said.read()
+                for number in count():
+                    if is_over.is_set():
+                        return
+                    use(number)
+            except BaseException as error:
+                failures.append(error)
+
+        def claim(name, which):
+            claim = replace(A_REFUND, key=name, run_id="")
+            return now(which.claim(claim)).state.name
+
+        threads = [
+            Thread(target=go_on, args=(lambda each: claim(f"parent {each}", store),)),
+            Thread(target=go_on, args=(lambda _: now(store.load_result("r", "h")),)),
+        ]
+        for thread in threads:
+            thread.start()
+        try:
+            for number in range(12):
+
+                def use(number=number):
+                    inherited = claim(f"inherited {number}", store)
+                    with closing(self.again()) as another:
+                        return [inherited, claim(f"another {number}", another)]
+
+                assert in_fork(use) == ["FRESH", "FRESH"]
+        finally:
+            is_over.set()
+            for thread in threads:
+                thread.join(LONG_S)
+        assert not failures
 
     # -- time ---------------------------------------------------------------------------------------------------------
 

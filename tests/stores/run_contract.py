@@ -428,6 +428,19 @@ class RunContract:
         assert [self.settled(store.use("q_1")) for _ in range(2)] == [True, False]
         assert self.asked(store).state == "used"
 
+    # -- one's own approval --------------------------------------------------------------------------------------------
+
+    def test_the_approval_of_whom_a_call_is_for_changes_nothing_unless_it_is_permitted(
+        self, store
+    ):
+        asked = self.asked(store, replace(QUESTION, principal="ben"))
+        assert self.decided(store, "Ben") == asked
+        permitted = replace(QUESTION, principal="ben", own_approval=True)
+        assert self.asked(store, permitted).own_approval is True
+        assert self.decided(store, "Ben").state == "approved"
+        # an approval that was given stands
+        assert self.asked(store, replace(QUESTION, principal="ben")).by == "Ben"
+
     # -- several people ------------------------------------------------------------------------------------------------
 
     OF_TWO = replace(QUESTION, required_approvals=2, principal="ben")

@@ -245,6 +245,7 @@ class ScopeContract:
         administrative = {
             "use_connection",
             "open_connection",
+            "reopen",
             "replace_audit_key",
             "browse_runs",
             "complete_log",

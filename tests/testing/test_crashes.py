@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Annotated
 
 import pytest
 
@@ -86,6 +87,24 @@ def test_a_tool_that_says_what_it_is_passes_at_every_boundary(crash, make, desk)
     survived = crash(make(desk), {"title": "slow"}, effects=desk.count)
     assert (survived.status, survived.text) == ("done", "done")
     assert survived.effects == desk.count()
+
+
+def test_a_tool_gets_the_settings_of_its_run_in_both_processes(crash, desk):
+    @hr.tool(effect="write", key="t:{tenant}:{title}")
+    def open_ticket(
+        title: str,
+        context: hr.Context[str],
+        tenant: Annotated[str, hr.Injected(secret=False)],
+    ) -> str:
+        """Open a ticket."""
+        desk.write(f"{tenant} {context.deps} {title}")
+        return "opened"
+
+    how = {"inject": {"tenant": "acme"}, "deps": "desk", "scope": "a"}
+    how |= {"principal": "ann", "system": "Be brief.", "options": hr.Options()}
+    survived = crash(open_ticket, {"title": "slow"}, effects=desk.count, **how)
+    assert survived.effects == desk.count()
+    assert set(desk.lines()) <= {"acme desk slow"}
 
 
 def at(boundary, tmp_path):

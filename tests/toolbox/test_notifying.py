@@ -7,6 +7,8 @@ import base64
 import hashlib
 import hmac
 import json
+import subprocess
+import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -14,6 +16,7 @@ import pytest
 
 import handrail as hr
 from handrail.engine import shared
+from handrail.testing import ScriptedModel, call
 from handrail.testing.mail import Mailbox
 from handrail.toolbox.asking import ask_user
 from tests.support.drivers import BOUND_S
@@ -131,17 +134,16 @@ def test_notifiers_that_hang_keep_no_approver_from_being_asked(store, monkeypatc
         over.set()
 
 
-def test_what_a_caller_did_not_wait_for_is_told_at_the_next_call(store):
-    begun, told = [], []
+def test_a_notice_goes_on_when_its_caller_hangs_up(store):
+    told = []
 
-    async def hang_up_then_call_again():
+    async def hang_up():
         is_asked = asyncio.Event()
+        may_go_on = asyncio.Event()
 
         async def notify(question):
-            begun.append(question)
             is_asked.set()
-            if len(begun) == 1:
-                await asyncio.Event().wait()
+            await may_go_on.wait()
             told.append(question)
 
         async with hr.Runtime([refund], store=store, notify=notify) as runtime:
@@ -150,15 +152,80 @@ def test_what_a_caller_did_not_wait_for_is_told_at_the_next_call(store):
                 await is_asked.wait()
                 caller.cancel()
                 await asyncio.wait([caller])
-                while not told:
-                    await asyncio.sleep(
-                        0
-                    )  # the notifier's task may end after its caller
-                    await runtime.calls([CALL], run="t")
                 await runtime.calls([CALL], run="t")
+                may_go_on.set()
 
-    asyncio.run(hang_up_then_call_again())
-    assert told == begun[1:] == begun[:1]
+    asyncio.run(hang_up())
+    assert len(told) == 1  # closing the runtime waits for it
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_run_ends_while_its_notifier_hangs(store, is_async, monkeypatch, caplog):
+    monkeypatch.setattr(shared, "NOTICE_GRACE_S", 0.0)
+    over = threading.Event()
+    is_asked = threading.Event()
+
+    def hang(question):
+        is_asked.set()
+        assert over.wait(BOUND_S)
+
+    async def hang_async(question):
+        is_asked.set()
+        while not over.is_set():
+            await asyncio.sleep(0)
+
+    notify = hang_async if is_async else hang
+    model = ScriptedModel([[call("refund", order=str(n)) for n in range(4)], "end"])
+    with hr.SyncRuntime([refund], store=store, notify=notify) as runtime:
+        assert runtime.run("q", model=model).status == "waiting"
+        assert is_asked.wait(BOUND_S)
+        assert not over.is_set()
+        over.set()
+    assert "nobody was notified" not in caplog.text
+
+
+def test_a_notice_that_is_cut_off_is_logged(store, monkeypatch, caplog):
+    monkeypatch.setattr(shared, "NOTICE_GRACE_S", 0.0)
+
+    async def leave_open():
+        async def hang(question):
+            await asyncio.Event().wait()
+
+        runtime = hr.Runtime([refund], store=store, notify=hang)
+        await runtime.calls([CALL], run="t")
+        await asyncio.sleep(0)
+
+    asyncio.run(leave_open())
+    assert "perhaps nobody was notified of the question" in caplog.text
+
+
+def test_a_program_that_leaves_its_runtime_open_still_notifies():
+    program = """
+import threading
+import handrail as hr
+from handrail.engine import shared
+from handrail.testing import ScriptedModel, call
+
+shared.NOTICE_GRACE_S = 0.0
+
+@hr.tool(effect="write", approve=True)
+def refund(order: str) -> str:
+    return "refunded"
+
+def tell(question):
+    threading.main_thread().join()  # the program has come to its end
+    print("told", flush=True)
+
+hr.SyncRuntime([refund], notify=tell).call("refund", {"order": "7"}, run="t")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout == "told\n", done.stderr
 
 
 def test_a_mail_tells_what_is_asked_and_how_to_answer():

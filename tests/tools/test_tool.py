@@ -515,6 +515,61 @@ def test_what_a_class_keeps_in_its_instances_is_its_own():
     assert (tool.run("Oslo"), tool.run("Oslo"), tool.timeout_s) == (1, 2, 5)
 
 
+def test_a_class_that_uses_a_name_of_handrails_is_told_so_when_its_tool_is_made():
+    for name in ["docs", "label", "signature", "bind", "parameters", "_settings"]:
+
+        class Search(BaseTool):
+            """Search."""
+
+            effect = "read"
+
+            def __init__(self, name: str) -> None:
+                super().__init__()
+                setattr(self, name, ["a"])
+
+            def run(self, words: str) -> str:
+                """Search."""
+
+        with pytest.raises(ToolDefinitionError, match=f"'Search': `{name}` is what"):
+            Search(name)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"label": ["a"]},
+        {"pin": lambda self: 1},
+        {"replace": lambda self, old, new: old},
+        {"__annotations__": {"docs": list}},
+        {"_page": 3},
+    ],
+)
+def test_so_is_one_whose_body_or_mixin_does(body):
+    run = {"run": lambda self, words: words}
+    with pytest.raises(ToolDefinitionError, match="keep yours under another name"):
+        type("Search", (BaseTool,), {**run, **body})
+    mixin = type("Mixin", (), body)
+    with pytest.raises(ToolDefinitionError, match="keep yours under another name"):
+        type("Search", (mixin, BaseTool), run)
+
+
+def test_a_class_may_decide_itself_what_a_tool_is_asked():
+    class Search(BaseTool):
+        effect = "read"
+
+        def check_rule(self, bound):
+            return super().check_rule(bound)
+
+        @property
+        def pin(self):
+            return "mine"
+
+        def run(self, words: str) -> str:
+            """Search."""
+
+    assert Search().pin == "mine"
+
+
 class Bare(BaseTool):
     """Has an `__init__` of its own, and forgets the one above it."""
 

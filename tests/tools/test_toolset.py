@@ -5,6 +5,7 @@ import threading
 import pytest
 
 from handrail.errors import Code, ConfigError, DuplicateToolError, ToolDefinitionError
+from handrail.sync import SyncRuntime
 from handrail.tools.function_tool import FunctionTool, tool
 from handrail.tools.tool import BaseTool, Then
 from handrail.tools.toolset import COVERED, Toolset
@@ -356,6 +357,17 @@ def test_no_thread_ever_sees_half_a_change():
     for watcher in watchers:
         watcher.join(20)
     assert wrong == []
+
+
+def test_a_set_within_a_list_of_tools_is_taken():
+    found, changed = Toolset([find]), Toolset([update]).prefix("user_")
+    assert names(Toolset([found, changed])) == ["find", "user_update"]
+    found.add(changed)
+    assert names(found) == ["find", "user_update"]
+    with pytest.raises(DuplicateToolError, match="'find'"):
+        Toolset([found, find])
+    with SyncRuntime([found, drop]) as runtime:
+        assert names(runtime.tools) == ["find", "user_update", "drop"]
 
 
 # ---------------------------------------------------------------------- keys

@@ -171,7 +171,7 @@ class _TerminalQuestion:
         self._introduce(asked)
         self._show(asked.arguments)
         _discard_typed_input(self._keyboard)
-        if asked.required_approvals == 1:
+        if asked.required_approvals == 1 and not not_counted(self._by, asked):
             return self._ask_one(asked)
         return self._ask_among_several(asked)
 
@@ -191,6 +191,9 @@ class _TerminalQuestion:
             self._say(
                 f"{_INDENT}{asked.required_approvals} people must agree{self._others(asked)}.\n"
             )
+        elif why := not_counted(self._by, asked):
+            for row in _wrap_prose(printable(why), self._screen):
+                self._say(f"{_INDENT}{row}\n")
 
     def _ask_one(self, asked: AskHuman) -> Approval:
         arguments = asked.arguments
@@ -240,7 +243,7 @@ class _TerminalQuestion:
 
     def _name(self, asked: AskHuman) -> str:
         """Ask who agrees; return nothing, and say why, where that does not count."""
-        if not_counted(self._by, asked.agreed, asked.principal):
+        if not_counted(self._by, asked):
             usual = ""
         else:
             usual = self._by
@@ -250,7 +253,8 @@ class _TerminalQuestion:
             ).strip()
             or usual
         )
-        if why := not_counted(name, asked.agreed, asked.principal):
+        why = not_counted(name, asked) if name else "it does not say whose it is"
+        if why:
             self._say(f"{_INDENT}This does not count: {printable(why)}.\n")
             return ""
         return name

@@ -737,7 +737,10 @@ def _describe_late_result(event: LateResult, redactor: Redactor) -> dict[str, Js
 
 
 _BODIES: Mapping[type[Event], Callable[[Any, Redactor], dict[str, Json]]] = {
-    RunStarted: lambda event, _: {"model": event.model},
+    RunStarted: lambda event, _: {
+        "model": event.model,
+        **({"by": event.by} if event.by else {}),
+    },
     RunEnded: lambda event, redactor: {
         "status": event.status,
         "reason": _line(event.reason, redactor),

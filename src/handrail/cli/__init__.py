@@ -14,7 +14,7 @@ import logging
 import os
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from io import TextIOWrapper
@@ -135,6 +135,8 @@ class LazyGroup(click.Group):
         try:
             code = super().invoke(ctx)
             sys.stdout.flush()  # here, where a closed pipe can still be caught
+        except click.NoSuchOption as error:
+            raise _suggest_by_meaning(error) from None
         except (KeyboardInterrupt, click.Abort):
             click.echo("interrupted", err=True)
             code = exits.Exit.INTERRUPTED
@@ -147,6 +149,35 @@ class LazyGroup(click.Group):
             click.echo(f"{_ERROR} {printable(str(error), keep=_OF_TEXT)}", err=True)
             code = exits.of_error(error)
         ctx.exit(int(code or 0))
+
+
+_SAME_MEANING: Mapping[str, Sequence[str]] = {
+    "--http": ("--port", "--host", "--listen", "--bind", "--address", "--addr"),
+    "--store": ("--db", "--database", "--sqlite", "--postgres", "--dsn"),
+    "--json": ("--output", "--format"),
+    "--by": ("--user", "--person"),
+    "--system": ("--prompt", "--instructions"),
+    "-n": ("--limit", "--max", "--most"),
+    "--tenant": ("--scope",),
+    "--scope": ("--tenant",),
+}
+"""Options of ours, and what others call them."""
+
+
+def _suggest_by_meaning(error: click.NoSuchOption) -> click.NoSuchOption:
+    """Suggest the option that means what was written; one that is merely spelled alike may mean anything."""
+    if error.ctx is None:
+        return error
+    known = {option for each in error.ctx.command.params for option in each.opts}
+    meant = [
+        option
+        for option, others in _SAME_MEANING.items()
+        if error.option_name in others and option in known
+    ]
+    if not meant:
+        return error
+    words = f"No such option {error.option_name!r}. Did you mean {meant[0]!r}?"
+    return click.NoSuchOption(error.option_name, words, ctx=error.ctx)
 
 
 def is_debugging(ctx: click.Context) -> bool:

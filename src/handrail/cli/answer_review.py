@@ -64,18 +64,24 @@ class TurnReview(Struct, frozen=True):
     dialect: str
     turn: Turn
     calls: Sequence[CallReview]
+    looks_like: str = ""
+    """The dialect in which a text without a call has one."""
 
     @property
     def ok(self) -> bool:
-        """Whether every call would be admitted."""
-        return all(review.failure is None for review in self.calls)
+        """Whether every call would be admitted, and none is taken for text."""
+        return not self.looks_like and all(
+            review.failure is None for review in self.calls
+        )
 
     def as_json(self) -> Document:
         """Return the whole answer as JSON."""
         turn = self.turn
+        hint = {"looks_like": self.looks_like} if self.looks_like else {}
         return {
             "ok": self.ok,
             "dialect": self.dialect,
+            **hint,
             "text": turn.text,
             "reasoning": turn.reasoning,
             "refusal": turn.refusal,
@@ -96,6 +102,11 @@ class TurnReview(Struct, frozen=True):
         ):
             if text:
                 yield label, text
+        if self.looks_like:
+            yield (
+                "hint",
+                f"the text looks like a call of {self.looks_like}: parse it with --dialect {self.looks_like}",
+            )
         for each in turn.server_side:
             yield "provider", json.dumps(each, ensure_ascii=False)
         for number, review in enumerate(self.calls, start=1):

@@ -8,7 +8,6 @@ Rule 1: a record has the fields of its event, under their own names; a reader ig
 from __future__ import annotations
 
 from collections.abc import Callable
-from time import monotonic
 from typing import TextIO
 
 from handrail.core.redaction import Redactor
@@ -16,6 +15,7 @@ from handrail.errors import Json
 from handrail.events import Event, HttpExchange
 from handrail.history.event_json import event_record
 from handrail.invisible import json_text
+from handrail.surroundings.clock import monotonic
 
 
 class Recorder:

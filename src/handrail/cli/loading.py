@@ -266,9 +266,23 @@ def _from_file(path: Path) -> ModuleType:
 
 
 def _from_path(name: str) -> ModuleType:
+    """Import a module by its name; nothing is executed for the name of what is no Python.
+
+    Raises:
+        ConfigError: It names a file of another kind, or a part of a module that has none.
+    """
+    if Path(name).is_file():
+        raise ConfigError(f"{name} is not a Python file; a file of tools ends in .py")
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
+    first, dot, _ = name.partition(".")
+    spec = util.find_spec(first) if dot and first else None
+    if spec is not None and spec.submodule_search_locations is None:
+        raise ConfigError(
+            f"no module {name}: {first} is a file of its own, {spec.origin}; name an attribute of it "
+            f"after a colon, as in {first}:tools"
+        )
     return import_module(name)
 
 

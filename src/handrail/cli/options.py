@@ -14,6 +14,7 @@ from typing import Any, TypeVar, get_args
 
 import click
 from msgspec import Struct
+from msgspec.structs import replace
 
 from handrail import dialects, plugins
 from handrail.approvers.terminal import TerminalApprover
@@ -317,23 +318,29 @@ class Setup(Struct, frozen=True):
     def runtime(
         self, *observers: Observer, store: str | Store = NO_STORE, scope: str = ""
     ) -> Runtime:
-        """Return a runtime; the caller closes it."""
+        """Return a runtime; the caller closes it.
+
+        The login name proves nobody, and whoever sits at the terminal is the one to ask: their approval counts.
+        """
         settings.apply_otel()
         return Runtime(
             self.tools,
             store=store,
-            policy=self.policy,
+            policy=replace(self.policy, own_approval=True),
             observers=observers,
             approver=self.consent,
             principal=self.consent.terminal.by,
             scope=scope,
         )
 
-    def unattended_runtime(self, store: Store, *, notify: str | None = None) -> Runtime:
+    def unattended_runtime(
+        self, store: Store, *, notify: str | None = None, one_name: bool = False
+    ) -> Runtime:
         """Return a runtime that asks nobody at this terminal: other calls wait for an answer from elsewhere.
 
         Args:
             notify: Where people are told that a question waits, as `Runtime` takes it.
+            one_name: All who reach it have the same name, so nobody else could approve.
         """
         settings.apply_otel()
         consent = self.consent
@@ -341,7 +348,7 @@ class Setup(Struct, frozen=True):
         return Runtime(
             self.tools,
             store=store,
-            policy=self.policy,
+            policy=replace(self.policy, own_approval=True) if one_name else self.policy,
             approver=approver,
             notify=notify,
         )

@@ -10,8 +10,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from time import monotonic
-from typing import TextIO
+from typing import Any, TextIO
 
 from msgspec.structs import replace
 from rich.cells import cell_len, set_cell_size
@@ -28,6 +27,7 @@ from handrail.events import (
     ModelAsked,
     RunStarted,
 )
+from handrail.surroundings.clock import monotonic
 
 _LOOKS: Mapping[Kind, tuple[str, str]] = {
     "turn": ("", "italic dim"),
@@ -53,6 +53,7 @@ _LOOKS: Mapping[Kind, tuple[str, str]] = {
 
 # The width of a file or a pipe: wide enough that no line or path is ever broken.
 NO_EDGE = 1_000_000
+_USUAL_COLUMNS = 120
 
 # The answer begins where the words of the timeline do.
 _INDENT = "         "
@@ -266,6 +267,14 @@ def console(file: TextIO | None = None) -> Console:
 
 
 class _Console(Console):
+    def print(self, *objects: Any, **how: Any) -> None:
+        """Print; what fills the width of a screen, such as a table, gets that of a usual one where there is no edge."""
+        if self.width == NO_EDGE and not all(
+            isinstance(each, str | Text) for each in objects
+        ):
+            how.setdefault("width", _USUAL_COLUMNS)
+        super().print(*objects, **how)
+
     def on_broken_pipe(self) -> None:
         """Let the program decide what it means that nobody reads; rich would end it here."""
         raise  # rich calls this while it handles a BrokenPipeError

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 
 import click
@@ -18,6 +17,7 @@ from handrail.process_identity import is_gone
 from handrail.records import ApprovalRequest, Submission, describe_time
 from handrail.runs import describe_ending
 from handrail.stores.submitted import waits_for_model
+from handrail.surroundings.clock import unix_time
 
 WORKER_RESUMES = "a worker resumes the run by itself"
 """What follows the answer to a question of a run that was submitted to workers."""
@@ -120,7 +120,7 @@ class RunPage:
         resume = command_line(f"runs resume {run_id} {needs}", self._place)
         for question in self._questions:
             if question.state == "open":
-                yield f"{question.tool} waits for a person, who has {span(question.expires - time.time())} to decide"
+                yield f"{question.tool} waits for a person, who has {span(question.expires - unix_time())} to decide"
                 yield f"decide:  {command_line(f'approvals approve {question.id}', self._place)}   (or deny)"
         yield from self._doubts
         if run_status(self._history.stored.record) == "poisoned":

@@ -387,6 +387,7 @@ def make_question(
         parameters=tool.parameters,
         required_approvals=_count_approvals(call),
         writes=tool.writes,
+        key=call.key if tool.writes and tool.key else "",
         refused=refused,
         provenance=call.provenance,
     )
@@ -422,6 +423,13 @@ def apply_approval(
             Code.APPROVAL_EXPIRED,
             f"Nobody approved `{name}` in time, so it was not done.",
             "Go on without it, or tell the user that it needs to be asked for again.",
+        )
+    if approval.unasked:
+        return Failure(
+            Code.NOT_APPROVED,
+            f"`{name}` was not done: it needs a person's approval, nobody who could give it is here, and the question "
+            f"cannot be kept for later: {approval.reason}.",
+            "Go on without it, or tell the user.",
         )
     if not approval.granted:
         reason = f": {approval.reason}" if approval.reason else ""

@@ -68,6 +68,8 @@ class CallOutcome(Struct):
     """Whether the value is plain for certain; see `effects.Returned`."""
     body: bytes | None = None
     """The value as JSON, where it was encoded for the ledger."""
+    runs_on: bool = False
+    """Whether the tool has not ended."""
 
 
 def reserve(call: Admitted) -> Generator[Effect[Admitted], Any, Failure | None]:
@@ -79,9 +81,18 @@ def reserve(call: Admitted) -> Generator[Effect[Admitted], Any, Failure | None]:
 
 
 def start_attempt(
-    call: Admitted, attempt: int, began: float, settings: RunSettings
+    call: Admitted,
+    attempt: int,
+    began: float,
+    settings: RunSettings,
+    *,
+    doubtful: bool = False,
 ) -> Invoke[Admitted]:
-    """Return the effect that starts a tool for the n-th time, with the rest of its time."""
+    """Return the effect that starts a tool for the n-th time, with the rest of its time.
+
+    Args:
+        doubtful: An earlier attempt may have taken effect.
+    """
     # The first attempt gets exactly the declared time, not that less a microsecond: calls that start together then have
     # one and the same time, and a driver needs one timer for them.
     traits = call.traits
@@ -93,7 +104,7 @@ def start_attempt(
     most_s = traits.attempt_timeout_s
     if most_s is not None and most_s < left_s:
         left_s = most_s
-    return Invoke(call, attempt, left_s if left_s > 0 else 0.0)
+    return Invoke(call, attempt, left_s if left_s > 0 else 0.0, doubtful)
 
 
 def time_limit_s(tool: BaseTool, began: float, settings: RunSettings) -> float:

@@ -40,7 +40,6 @@ from handrail.core.plain_calls import (
 from handrail.core.policy import Decision, Verdict
 from handrail.core.quick_admission import admit_quickly
 from handrail.core.run_settings import RunSettings
-from handrail.core.started import StartedWrites, take_up, tell_started
 from handrail.core.trust import (
     Trust,
     describe_objection,
@@ -48,7 +47,7 @@ from handrail.core.trust import (
     join_labels,
     label_recorded,
 )
-from handrail.core.writes import claim_for
+from handrail.core.writes import StartedWrites, claim_for, take_up, tell_started
 from handrail.effects import Admit, Effect, Returned
 from handrail.errors import PENDING, Code, Failure, Json
 from handrail.events import CallAdmitted, CallFinished
@@ -115,7 +114,7 @@ class Batch:
         finish: How the model's answer ended; no call of a cut answer runs.
         turn: Number of the turn in its run, for the keys of writes that declare none.
         recorded: Recorded results, by the place of the call: those calls are not carried out again.
-        started: Writes that these calls may have started before; see `core.started`.
+        started: Writes that these calls may have started before; see `writes.StartedWrites`.
         names: The names of the calls in every process, one for each; empty for one that is named by its place.
         follows: The batch whose calls these follow by rule, where they are made of the arguments of those alone.
         closing: Tool and arguments of the calls that would close a circle; they are refused. See `loop_detection`.

@@ -29,9 +29,9 @@ from handrail.core.history import as_history
 from handrail.core.loop_detection import LoopDetector, detect_loops
 from handrail.core.results import as_text
 from handrail.core.run_settings import RunSettings
-from handrail.core.started import StartedWrites
 from handrail.core.structured_output import Answer, OutputTracker, to_the_model
 from handrail.core.trust import Trust
+from handrail.core.writes import StartedWrites
 from handrail.errors import PENDING, Code, Failure
 from handrail.events import AnswerRefused, AnswerTaken
 from handrail.messages import AssistantMessage, Message, ToolMessage, Turn, UserMessage

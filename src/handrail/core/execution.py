@@ -79,11 +79,14 @@ def execute(call: Admitted, settings: RunSettings, times: Times = NOW) -> Execut
     Args:
         times: Of a plain call, whose execution begins late.
     """
+    if call.traits.deferred and not settings.keeps:
+        # before anybody is asked about it: it cannot start
+        return _refuse(call, _refuse_to_wait(call))
     try:
         claimed: Claimed | None = None
         if call.verdict.decision is Decision.ASK:
             # A read has used its approval to start; nobody agrees once more to read its result.
-            if call.tool.deferred and not call.tool.writes and settings.keeps:
+            if call.tool.deferred and not call.tool.writes:
                 question = replace(_ask_for_result(call), is_recall=True)
                 answer: Approval | None = yield question
                 if answer is not None and answer.arguments is not None:
@@ -100,19 +103,31 @@ def execute(call: Admitted, settings: RunSettings, times: Times = NOW) -> Execut
             # After the approval, so that nothing is held while somebody sleeps.
             failure = yield from reserve(call)
             if failure is not None:
-                return _refuse(call, failure)
+                return _refuse(call, _leave(call, failure, settings))
         if call.traits.deferred:
             outcome = yield from _defer(call, settings, claimed, times)
         else:
             outcome = yield from _run(call, settings, claimed, times)
     except CallCancelled:
-        outcome = CallOutcome(call, failure=make_cancellation(call))
+        failure = _leave(call, make_cancellation(call), settings)
+        outcome = CallOutcome(call, failure=failure)
     except StoreUnavailable:
-        outcome = CallOutcome(call, failure=make_store_failure(call))
+        failure = _leave(call, make_store_failure(call), settings)
+        outcome = CallOutcome(call, failure=failure)
     result = _shape_at_once(outcome, settings)
     if result is None:
         result = yield from shape_at_length(outcome, settings)
     return ExecutedCall(outcome.call, result)
+
+
+def _leave(call: Admitted, failure: Failure, settings: RunSettings) -> Failure:
+    """Return the failure of a call that was not started here, and of which the ledger has said nothing.
+
+    An earlier process of the run may have started it, so a write is in doubt then.
+    """
+    if call.traits.writes and settings.epoch > 1:
+        return retries.in_doubt(call.tool.name)
+    return failure
 
 
 def _run(
@@ -128,14 +143,6 @@ def _defer(
     call: Admitted, settings: RunSettings, claimed: Claimed | None, times: Times
 ) -> Generator[Effect[Admitted], Any, CallOutcome]:
     """Run a tool whose result comes from outside; return the result if it is there, else that the call waits for it."""
-    name = call.tool.name
-    if not settings.keeps:
-        failure = Failure(
-            Code.NOT_PERMITTED,
-            f"`{name}` was not started: its result comes later, and this call is of no run that could wait for it.",
-            "Go on without it.",
-        )
-        return CallOutcome(call, failure=failure)
     question = _ask_for_result(call)
     # Stored before the tool runs: what it starts may answer at once.
     answer: Approval | None = yield replace(question, is_preview=True)
@@ -143,8 +150,20 @@ def _defer(
         outcome = yield from _run(call, settings, claimed, times)
         if outcome.failure is not None:
             return outcome
-        answer = yield question
+        try:
+            answer = yield question
+        except (StoreUnavailable, CallCancelled):
+            pass  # it was carried out, and its question is stored
     return _read_delivery(call, answer)
+
+
+def _refuse_to_wait(call: Admitted) -> Failure:
+    return Failure(
+        Code.NOT_PERMITTED,
+        f"`{call.tool.name}` was not started: its result comes later, and this call is of no run that could wait for "
+        "it.",
+        "Go on without it.",
+    )
 
 
 def _ask_for_result(call: Admitted) -> AskHuman:
@@ -290,7 +309,7 @@ def shape_at_length(
         note = join_notes(note, results.describe_hidden(shaped.hidden))
     handle = ""
     if shaped.cut:
-        handle, rest = yield from _store_rest(shaped.whole, settings)
+        handle, rest = yield from _store_rest(shaped.whole)
         note = join_notes(note, f"{shaped.cut}; {rest}")
     text = shaped.text
     if note:
@@ -313,17 +332,15 @@ def shape_at_length(
 
 def _cut(outcome: CallOutcome, settings: RunSettings) -> tuple[Any, results.Shaped]:
     """Return the value without secrets, and what of it the model reads."""
-    value = settings.redact(outcome.value)
+    value = settings.redact(outcome.value, outcome.call.tool.label)
     most_bytes = outcome.call.tool.result_bytes or settings.result_bytes
     return value, results.shape(value, most_bytes)
 
 
 def _store_rest(
-    whole: str, settings: RunSettings
+    whole: str,
 ) -> Generator[Effect[Admitted], Any, tuple[str, str]]:
     """Store the whole text of a result that was cut; return its handle, and how the model reads the rest."""
-    if not settings.keeps:
-        return "", "the rest was not stored"
     try:
         handle: str = yield Keep(whole)
     except (StoreUnavailable, CallCancelled):
@@ -335,8 +352,9 @@ def _shape_failure(
     outcome: CallOutcome, failure: Failure, settings: RunSettings
 ) -> ToolResult:
     call = outcome.call
-    if settings.secrets is not None:
-        failure = settings.secrets.failure(failure)
+    secrets = settings.secrets_for(call.tool.label)
+    if secrets is not None:
+        failure = secrets.failure(failure)
     text = results.failure_text(failure)
     return ToolResult(
         call.call.id,

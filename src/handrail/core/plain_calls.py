@@ -23,6 +23,7 @@ from handrail.core import results
 from handrail.core.admission import Admitted
 from handrail.core.attempts import CallOutcome, make_outcome, start_attempt
 from handrail.core.policy import Decision
+from handrail.core.redaction import KnownSecrets
 from handrail.core.run_settings import RunSettings
 from handrail.core.writes import claim_for
 from handrail.effects import (
@@ -97,14 +98,13 @@ class PlainWrite(Struct, eq=False):
         claimed = self.claimed
         claim = self.claim
         if claimed is not None and claim is not None:
-            if (
-                type(answer) is not Returned
-                or not answer.plain
-                or settings.secrets is not None
-            ):
+            if type(answer) is not Returned or not answer.plain:
                 return None
             outcome = make_outcome(call, answer, 1)
             value, outcome.body = results.copy_plain(outcome.value)
+            secrets = settings.secrets_for(call.traits.label)
+            if secrets is not None and not secrets.spares(value, outcome.body):
+                return None
             outcome.done_under = claimed.key
             self.returned = answer
             self.outcome = outcome
@@ -150,13 +150,18 @@ def take_last_step(
         return None
     traits = call.traits
     value = outcome.value
+    if not outcome.plain and results.repeats_a_name(value):
+        return None
     most_bytes = traits.result_bytes or settings.result_bytes
     text = results.encode_if_it_fits(value, most_bytes)
     # `_may_be_shown`, inlined: every call comes here
     if (
         type(text) is str
         and is_clean(text)
-        and (settings.secrets is None or settings.secrets.text(text) == text)
+        and (
+            (secrets := settings.secrets_for(traits.label)) is None
+            or secrets.text(text) == text
+        )
     ):
         return ToolResult(
             call.call.id, traits.name, value, text=text, attempts=1, label=traits.label
@@ -183,7 +188,7 @@ def shape_plainly(outcome: CallOutcome, settings: RunSettings) -> ToolResult | N
         text = results.encode_if_it_fits(value, most_bytes)
     else:
         text = body.decode() if len(body) <= most_bytes else body
-    if not _may_be_shown(text, settings):
+    if not _may_be_shown(text, settings.secrets_for(traits.label)):
         return None
     return ToolResult(
         call.call.id,
@@ -197,10 +202,12 @@ def shape_plainly(outcome: CallOutcome, settings: RunSettings) -> ToolResult | N
     )
 
 
-def _may_be_shown(text: str | bytes | None, settings: RunSettings) -> TypeGuard[str]:
+def _may_be_shown(
+    text: str | bytes | None, secrets: KnownSecrets | None
+) -> TypeGuard[str]:
     """Whether a text is what the model may read: all of a value, with nothing to remove."""
     return (
         type(text) is str
         and is_clean(text)
-        and (settings.secrets is None or settings.secrets.text(text) == text)
+        and (secrets is None or secrets.text(text) == text)
     )

@@ -73,8 +73,8 @@ class Rule(Struct, frozen=True):
     (`path = "/data/[a-z]+"`), or a JSON Schema (`amount = {type = "number", maximum = 100}`). All must be met. An
     absent argument does not meet that of a rule that allows, and does meet that of one that asks or denies.
 
-    Where it asks, `required_approvals` different people must agree. Where several must, the person on whose behalf the
-    run acts is not one of them. A tool may ask for more approvals than the rule.
+    Where it asks, `required_approvals` different people must agree. The person on whose behalf the run acts is not one
+    of them; where one is enough, `Policy.own_approval` permits it. A tool may ask for more approvals than the rule.
     """
 
     tool: str = "*"
@@ -133,8 +133,12 @@ class Policy(Struct, frozen=True):
         ask_from: The lowest risk at which a person must agree; None asks for no risk (rules and tools still may).
         rules: The first that matches decides, before risk is looked at. None can grant a permission.
         approval_s: How long a stored question to a person stays open.
+        own_approval: Whether the person on whose behalf a run acts may approve its calls, where one approval is enough.
+            Without it somebody else must; where no principal is named, everybody may.
         provenance: `ask` asks a person before a run that has read words from outside sends something to where nobody
             trusted has named, or lets out private values; `off` does not look.
+        foreign_secrets: `hide` takes keys of the known kinds out of what a model reads of others' words (results that
+            are not `trusted`); `show` leaves them in.
     """
 
     max_permission: Permission = "write"
@@ -144,6 +148,8 @@ class Policy(Struct, frozen=True):
     done_before: frozenset[str] = frozenset()
     """Writes that the run which this one was forked from has done: a person is asked before they are done again."""
     provenance: Literal["ask", "off"] = "ask"
+    foreign_secrets: Literal["hide", "show"] = "hide"
+    own_approval: bool = False
 
     def __post_init__(self) -> None:
         if self.max_permission not in get_args(Permission):
@@ -159,6 +165,14 @@ class Policy(Struct, frozen=True):
         if self.provenance not in ("ask", "off"):
             raise ConfigError(
                 f"provenance is {self.provenance!r}; it is 'ask' or 'off'"
+            )
+        if self.foreign_secrets not in ("hide", "show"):
+            raise ConfigError(
+                f"foreign_secrets is {self.foreign_secrets!r}; it is 'hide' or 'show'"
+            )
+        if type(self.own_approval) is not bool:
+            raise ConfigError(
+                f"own_approval is {self.own_approval!r}; it is True or False"
             )
         approval_s: object = self.approval_s
         if (
@@ -218,8 +232,9 @@ class Policy(Struct, frozen=True):
     def from_toml(cls, path: str | Path) -> Policy:
         """Read a policy from a TOML file.
 
-        Its keys are `max_permission`, `ask_from`, `provenance`, and `[[rules]]` with `tool`, `then`, `when`,
-        `arguments`, `reason`, `required_approvals`. TOML has no null: `ask_from = "never"` asks for no risk.
+        Its keys are `max_permission`, `ask_from`, `provenance`, `foreign_secrets`, `own_approval`, and `[[rules]]` with
+        `tool`, `then`, `when`, `arguments`, `reason`, `required_approvals`. TOML has no null: `ask_from = "never"` asks
+        for no risk.
 
         Raises:
             ConfigError: The file cannot be read, or holds a key that no policy has.

@@ -16,7 +16,7 @@ import html
 import json
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from typing import Any
 from urllib.parse import quote, quote_plus, unquote
@@ -64,9 +64,7 @@ _NO_COUNT = "".join(
 """After `token`: it is not that of a count."""
 _NAMES_BEFORE_SECRETS = _SECRET_NAMES.replace("|token|", f"|token{_NO_COUNT}|")
 
-_KINDS = (
-    # OpenAI, Anthropic, and those who copy them
-    r"\b((?:sk|pk|rk)-[A-Za-z0-9_\-]{16,})",
+_CERTAIN_KINDS = (
     r"\b((?:sk|rk|pk)_(?:live|test)_[A-Za-z0-9]{10,})",  # Stripe
     r"\b(gh[pousr]_[A-Za-z0-9]{30,}|github_pat_[A-Za-z0-9_]{30,})",
     r"\b(gl(?:pat|dt|rt|ptt|cbt|soat|ft|imt|agent|oas)-[A-Za-z0-9_\-]{20,})",  # GitLab
@@ -81,10 +79,29 @@ _KINDS = (
     r"\b(SG\.[A-Za-z0-9_\-]{16,64}\.[A-Za-z0-9_\-]{16,})",  # SendGrid
     # a JWT
     r"\b(?:(eyJ[A-Za-z0-9_\-]{8,}+\.eyJ[A-Za-z0-9_\-]{8,}+\.[A-Za-z0-9_\-]*)|eyJ[A-Za-z0-9_\-]{8,}+)",
-    r"(?<=://)([^/\s:@]{0,200}:[^/\s@]{1,200})(?=@)",  # user and password in an address
-    r"\b[Bb]earer ([A-Za-z0-9._~+/\-]{8,}=*)",
+    # user and password in an address, and not how such an address is described
+    r"(?<=://)(?![^/\s:@]{0,200}:(?i:pass(?:word|wd)?|pwd|secret|\*{1,9})@)([^/\s:@]{0,200}:[^/\s@]{1,200})(?=@)",
 )
 """What keys look like. The group is redacted; a match without a group only skips text that is no key."""
+
+_KINDS = (
+    # OpenAI, Anthropic, and those who copy them
+    r"\b((?:sk|pk|rk)-[A-Za-z0-9_\-]{16,})",
+    *_CERTAIN_KINDS,
+    r"\b[Bb]earer ([A-Za-z0-9._~+/\-]{8,}=*)",
+)
+"""Kinds of keys for a log, which loses nothing where a word of prose is taken for one."""
+
+_FOREIGN_KINDS = (
+    # with 16 letters on end, which the words of an address (`sk-learn-in-ten-minutes`) do not have
+    r"(?<![A-Za-z0-9_\-])((?:sk|pk|rk)-(?=(?:[A-Za-z0-9_]{0,15}-){0,8}[A-Za-z0-9_]{16})[A-Za-z0-9_\-]{16,})",
+    *_CERTAIN_KINDS,
+)
+"""Kinds of keys for a text that a model reads, which must not lose a word of prose."""
+
+_AWS_ID = r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"
+_AWS_SECRET = r"(?<![A-Za-z0-9/+])[A-Za-z0-9/+]{40}(?![A-Za-z0-9/+=])"
+"""Looked for beside an id only: a digest has 40 letters too."""
 
 _MARKS = (
     r"-(?:(?=----BEGIN )|(?=[\w\-]{10})(?:(?<=\b[spr]k-)|(?<=gl[a-z][a-z]-)|(?<=gl[a-z]{3}-)|(?<=gl[a-z]{4}-)"
@@ -153,6 +170,11 @@ class KnownSecrets:
             if form in text:
                 text = text.replace(form, HIDDEN)
         return text
+
+    def spares(self, value: Json, body: bytes | None) -> bool:
+        """Whether a plain value holds none of them; `body` is its JSON, where there is one."""
+        text = as_text(value) if body is None else body.decode()
+        return self.text(text) == text
 
     def replace(self, text: str, stand_in: Callable[[str], str]) -> str:
         """Return the text with a stand-in for each of them."""
@@ -246,6 +268,34 @@ class KnownSecrets:
                 place = text.find(form, place + len(form))
 
 
+NO_SECRETS = KnownSecrets(())
+
+
+class ForeignSecrets(KnownSecrets):
+    """Redacts what is known, and keys that are recognised by their form: for what others wrote and a model reads."""
+
+    __slots__ = ()
+
+    def __init__(self, known: KnownSecrets) -> None:
+        self.forms = known.forms
+        self._beginnings = known._beginnings
+
+    def text(self, text: str) -> str:
+        """Return the text without them."""
+        if _compiled(_MARKS).search(text) is not None:
+            spans = list(_foreign_spans(text))
+            if spans:
+                text = _without(text, spans)
+        return super().text(text) if self.forms else text
+
+    def value(self, value: Any) -> Any:
+        """Return a tool's value without them, see `KnownSecrets.value`."""
+        if not isinstance(value, str) and (beside := _aws_secrets_in(as_text(value))):
+            # its id may stand in another field
+            value = KnownSecrets(beside).value(value)
+        return super().value(value)
+
+
 def texts_in(value: Any) -> Iterator[str]:
     """Yield the texts in an injected value, also in lists, mappings, bytes and pydantic's secret types."""
     if isinstance(value, str):
@@ -260,6 +310,12 @@ def texts_in(value: Any) -> Iterator[str]:
         yield value.decode("utf-8", "replace")
     elif hasattr(type(value), "get_secret_value"):  # as pydantic's SecretStr
         yield from texts_in(value.get_secret_value())
+
+
+def without_aws_secrets(value: Json) -> Json:
+    """Return a JSON value without secrets of AWS, where it has the id of one, perhaps in another field."""
+    beside = _aws_secrets_in("\n".join(texts_in(value)))
+    return KnownSecrets(beside).value(value) if beside else value
 
 
 class Redactor:
@@ -312,6 +368,11 @@ class Redactor:
         text = text or self.text
         if isinstance(value, str):
             return text(value)
+        return self._value(without_aws_secrets(value), text)
+
+    def _value(self, value: Json, text: Callable[[str], str]) -> Json:
+        if isinstance(value, str):
+            return text(value)
         if isinstance(value, Mapping):
             names = self._names  # a few, which are in nearly all values
             return {
@@ -321,7 +382,7 @@ class Redactor:
                 for name, part in value.items()
             }
         if isinstance(value, (list, tuple)):
-            return [self.value(part, text) for part in value]
+            return [self._value(part, text) for part in value]
         return value
 
     def _under(self, name: str, part: Json, text: Callable[[str], str]) -> Json:
@@ -332,7 +393,7 @@ class Redactor:
             return text(part)
         if type(part) in _NO_TEXT:
             return part
-        return self.value(part, text)
+        return self._value(part, text)
 
     def name(self, name: str) -> str:
         """Return the name of a field or tool."""
@@ -389,10 +450,39 @@ def _key_spans(text: str) -> list[tuple[int, int]]:
 def _spans_by_kind(text: str) -> Iterator[tuple[int, int]]:
     """Yield the spans of keys that are recognised by their own form."""
     yield from _private_keys(text)
-    for kind in _KINDS:
+    yield from _spans_of(_KINDS, text)
+
+
+def _foreign_spans(text: str) -> Iterator[tuple[int, int]]:
+    """Yield the spans of keys that are certainly such. A page that names the first line of a private key has none."""
+    for begin, end in _private_keys(text):
+        if _compiled(_KEY_BODY).search(text, begin, end) is not None:
+            yield begin, end
+    yield from _spans_of(_FOREIGN_KINDS, text)
+
+
+def _spans_of(kinds: Sequence[str], text: str) -> Iterator[tuple[int, int]]:
+    for kind in kinds:
         for match in _compiled(kind).finditer(text):
             if match.lastindex:
                 yield match.span(1)
+    yield from _aws_spans(text)
+
+
+def _aws_spans(text: str) -> Iterator[tuple[int, int]]:
+    """Yield the spans of AWS secrets, in a text that has the id of one."""
+    if "AKIA" not in text and "ASIA" not in text:
+        return
+    if _compiled(_AWS_ID).search(text) is None:
+        return
+    for match in _compiled(_AWS_SECRET).finditer(text):
+        kinds = (str.isupper, str.islower, str.isdigit)
+        if all(any(map(is_kind, match[0])) for is_kind in kinds):
+            yield match.span()
+
+
+def _aws_secrets_in(text: str) -> list[str]:
+    return [text[begin:end] for begin, end in _aws_spans(text)]
 
 
 def _spans_by_name(small: str) -> Iterator[tuple[int, int]]:
@@ -429,6 +519,7 @@ def _private_keys(text: str) -> Iterator[tuple[int, int]]:
 
 _KEY_BEGINS = "-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----"
 _KEY_ENDS = "-----END [A-Z ]{0,40}PRIVATE KEY-----"
+_KEY_BODY = r"[A-Za-z0-9+/]{40}"
 _KEY_LETTERS = r"(?:[A-Za-z0-9+/=\s]|\\[nr])*+"
 
 

@@ -1,7 +1,7 @@
 """What of a result reaches the model: all of it when it fits, else a cut that keeps its structure and says so.
 
-A list keeps its first and last rows, an object its keys, a text its head and tail; a line says what was left out and
-how to read on. The whole text is stored under a handle.
+Of a list or an object long texts are shortened first, and it stays JSON (`cuts`). A text keeps its head and tail. A
+note says what was left out, in the characters by which `read_result` counts. The whole text is stored under a handle.
 
 Rule 1: sizes are bytes of UTF-8, because Chinese text costs up to three a character; cuts are at characters.
 Rule 2: a result is never an error because of its size, or because it does not turn into JSON.
@@ -11,16 +11,21 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from collections.abc import Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
+from numbers import Number
 from typing import Any
 
 from msgspec import Struct, to_builtins
 from msgspec.structs import replace
-from pydantic_core import from_json, to_json, to_jsonable_python
+from pydantic_core import SchemaSerializer, from_json, to_json
+from pydantic_core.core_schema import any_schema
 
 from handrail.calls import Media, Page
 from handrail.errors import Failure, Json
 from handrail.invisible import clean, clean_json, is_clean, remove_hidden
+from handrail.tools import cuts, materialize
+from handrail.tools.cuts import size
 
 # 16 KiB is about 4,000 tokens of English: a long read, yet a small share of a 128k context. inspect_ai chose the same.
 DEFAULT_RESULT_BYTES = 16 * 1024
@@ -34,9 +39,10 @@ _ROOM_FOR_THE_NOTE = 320
 MOST_FAILURE_CHARACTERS = 4096
 """A failure says what was wrong in a few lines. A longer one carries data."""
 
-# What the line in a cut text takes, and how little of a value is worth showing.
+_LEAST_DETAILS = 512
+
+# What the line in a cut text takes.
 _ROOM_FOR_LINE = 64
-_LEAST_VALUE = 40
 _GAP = " [...] "
 _LONGEST_LINE = 200
 _MOST_COUNTED = 10_000
@@ -57,9 +63,9 @@ class Shaped(Struct):
 def as_text(value: Any) -> str:
     """Return a value as the model reads it: a string as it is, anything else as JSON.
 
-    Dates, enums, models, dataclasses, sets and bytes become JSON as pydantic writes them; what has no JSON form is
-    written as its `repr`. Lone surrogates, which no wire can carry, are replaced. `Media` is named, since it is shown
-    beside the text: `[image/png, 12 KB]`.
+    Dates, enums, models, dataclasses and sets become JSON as pydantic writes them. Bytes are the text that they are,
+    else base64. What has no JSON form is named by its class: its `repr` may hold a secret. Lone surrogates, which no
+    wire can carry, are replaced. `Media` is named, since it is shown beside the text: `[image/png, 12 KB]`.
     """
     if isinstance(value, str):
         if value.isascii():
@@ -78,25 +84,19 @@ def _encode(value: Any) -> bytes:
     """Return a value that is no text and holds no media as JSON."""
     if type(value) is Page:
         value = value.as_json()
+    if not repeats_a_name(value):
+        try:
+            return _encode_strictly(value)
+        except _NO_JSON:
+            pass
     try:
-        return _encode_strictly(value)
-    except _NO_JSON:
-        pass
-    # bytes are mostly text; where they are not, all of the result's are written in base64
-    try:
-        return to_json(
-            _in_base64(value),
-            inf_nan_mode="strings",
-            bytes_mode="base64",
-            fallback=_otherwise,
-        )
-    except _NO_JSON:
-        pass
-    try:  # the one obstacle that can be taken away: surrogates
-        flat = to_jsonable_python(value, inf_nan_mode="strings", fallback=_otherwise)
-        return _replace_surrogates(json.dumps(flat, ensure_ascii=False)).encode()
-    except _NO_JSON:
-        return _replace_surrogates(_repr(value)).encode()
+        parts = _make_plain(_ANYTHING.to_python(value, by_alias=True))
+        return to_json(parts, inf_nan_mode="strings", fallback=_otherwise)
+    except _NO_JSON:  # it contains itself, is too deep, or its own code raised
+        return to_json(_name_class(value))
+
+
+_ANYTHING = SchemaSerializer(any_schema())
 
 
 def _encode_strictly(value: Any) -> bytes:
@@ -105,15 +105,60 @@ def _encode_strictly(value: Any) -> bytes:
     return body
 
 
-def _in_base64(value: Any) -> Any:
-    """Return a value with its bytes in standard base64 (RFC 4648, 4); pydantic would use the URL-safe alphabet."""
+def _make_plain(value: Any) -> Any:
+    """Return a value with what keeps it from being JSON replaced: bytes, half characters, equal names."""
+    if isinstance(value, str):
+        return value if value.isascii() else _replace_surrogates(value)
     if isinstance(value, bytes | bytearray):
-        return b64encode(value).decode()
+        return _write_bytes(value)
+    if isinstance(value, Struct):
+        return _make_plain(_otherwise(value))
     if isinstance(value, dict):
-        return {name: _in_base64(each) for name, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_in_base64(each) for each in value]
+        return dict(
+            zip(_make_names(value), map(_make_plain, value.values()), strict=True)
+        )
+    if isinstance(value, list | tuple | set | frozenset | deque):
+        return [_make_plain(each) for each in value]
     return value
+
+
+def _write_bytes(value: bytes | bytearray) -> str:
+    """Return bytes as the text that they are; where they are none, in base64 (RFC 4648, 4)."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return b64encode(value).decode()
+
+
+def repeats_a_name(value: Any) -> bool:
+    """Whether an object in a value would have a name twice as JSON, such as `{1: "a", "1": "b"}`."""
+    return any(
+        len(set(_write_names(each))) < len(each)
+        for each in materialize.find_odd_objects(value)
+    )
+
+
+def _write_names(value: dict[Any, Any]) -> list[str]:
+    """Return the names of an object as JSON has them."""
+    return [
+        name
+        if isinstance(name, str)
+        else next(iter(from_json(to_json({name: 0}, fallback=_otherwise))))
+        for name in value
+    ]
+
+
+def _make_names(value: dict[Any, Any]) -> list[str]:
+    """Return the names of an object, each once: what is no text says its class where there is such a text."""
+    names = list(map(_replace_surrogates, _write_names(value)))
+    taken = set[str]()
+    for index, key in enumerate(value):
+        if names.count(names[index]) > 1 and not isinstance(key, str):
+            names[index] += f" ({type(key).__name__})"
+        while names[index] in taken:
+            names[index] += "'"
+        taken.add(names[index])
+    return names
 
 
 def plain(value: Any) -> Json:
@@ -220,10 +265,21 @@ def failure_text(failure: Failure, note: str = "") -> str:
         _both_ends(clean(failure.suggestion), MOST_FAILURE_CHARACTERS // 4),
         failure.retryable,
     )
-    document = short.as_json()
+    shortened = short.as_json()
     if note:
-        document["note"] = note
-    return as_text(document)
+        shortened["note"] = note
+    if details := document.get("details"):
+        room = max(MOST_FAILURE_CHARACTERS - len(as_text(shortened)), _LEAST_DETAILS)
+        shortened["details"] = _fit_details(details, room)
+    return as_text(shortened)
+
+
+def _fit_details(details: Json, room: int) -> Json:
+    """Return what of a failure's details fits."""
+    text = as_text(details)
+    if size(text) <= room:
+        return details
+    return _parse(cuts.fit(_parse(text), room))
 
 
 def describe_hidden(count: int) -> str:
@@ -260,7 +316,7 @@ def encode_if_it_fits(value: Any, most_bytes: int) -> str | bytes | None:
     """Return a value's text if that is all there is to show, as for nearly every value; else its JSON, or None."""
     if isinstance(value, str):
         text = as_text(value)
-        if len(text) <= most_bytes and (text.isascii() or _size(text) <= most_bytes):
+        if len(text) <= most_bytes and (text.isascii() or size(text) <= most_bytes):
             return text
         return None
     try:
@@ -296,35 +352,44 @@ def shape(value: Any, most_bytes: int = DEFAULT_RESULT_BYTES) -> Shaped:
         return _shape(value, text, most_bytes)
     shown: Any = text
     if not isinstance(value, str):
-        if _repeats_a_name(text):
+        if _text_repeats_a_name(text):
             text = as_text(clean_json(_parse(raw)))
         shown = _parse(text)
     shaped = _shape(shown, text, most_bytes)
     shaped.hidden = hidden
-    if shaped.cut:
-        shaped.whole = raw
     return shaped
 
 
 def _shape(value: Any, text: str, most_bytes: int) -> Shaped:
     room = max(most_bytes, LEAST_RESULT_BYTES)
-    if len(text) <= room and (text.isascii() or _size(text) <= room):
+    if len(text) <= room and (text.isascii() or size(text) <= room):
         return Shaped(text)
     room = max(room - _ROOM_FOR_THE_NOTE, LEAST_RESULT_BYTES)
-    if isinstance(value, Page) and (page := _shorten_page(value, text, room)):
+    if isinstance(value, str):
+        return _shorten_text(text, room)
+    if (
+        isinstance(value, Page)
+        and value.offset is not None
+        and (page := _shorten_page(value, value.offset, room))
+    ):
         return page
-    if type(value) is list:
-        try:
-            return _shorten_rows(_WrittenRows(value, text), text, room)
-        except LookupError:
-            pass
-    if not isinstance(value, str):
-        flat = _parse(text)
-        if isinstance(flat, list):
-            return _shorten_rows(flat, text, room)
-        if isinstance(flat, dict):
-            return _shorten_object(flat, text, room)
-    return _shorten_text(text, room)
+    try:
+        return Shaped(_fit(value, text, room), cuts.MARKS.format(len(text)), text)
+    except cuts.NotPlain:  # texts and media, one a line
+        return _shorten_text(text, room)
+
+
+def _fit(value: Any, text: str, room: int) -> str:
+    """Return what of a value's JSON fits, as JSON.
+
+    Raises:
+        NotPlain: The text is no JSON.
+    """
+    try:
+        # Most values are plain. Parsing takes twice as long as writing, in one step in which nothing else runs.
+        return cuts.fit(value, room, text)
+    except cuts.NotPlain:
+        return cuts.fit(_parse(text), room, text)
 
 
 # A value's own code (a computed field, a serializer, a `__repr__`) may raise anything, `SystemExit` too: it has been
@@ -337,28 +402,30 @@ def _replace_surrogates(text: str) -> str:
 
 
 def _otherwise(value: Any) -> Any:
-    """Return the JSON of a struct; of any other value that pydantic cannot write its `repr`."""
+    """Return what stands for a value that pydantic cannot write: for a struct its fields, else its class.
+
+    Its `repr` may hold what no model may read.
+    """
     if isinstance(value, Struct):
-        return to_builtins(value, enc_hook=_within_a_struct)
-    return _repr(value)
+        return to_builtins(value, builtin_types=_BYTES, enc_hook=_within_a_struct)
+    if isinstance(value, Number):  # of numpy or a fraction
+        return str(value)
+    return _name_class(value)
+
+
+_BYTES = (bytes, bytearray)
 
 
 def _within_a_struct(value: Any) -> Any:
-    """Return the JSON of a value in a struct that msgspec cannot write, such as a model of pydantic."""
-    return to_jsonable_python(value, bytes_mode="base64", fallback=_otherwise)
+    """Return what stands for a value in a struct that msgspec cannot write, such as a model of pydantic."""
+    fields = _ANYTHING.to_python(value, by_alias=True)
+    if type(fields) is type(value):
+        return _otherwise(value)
+    return fields
 
 
-_SAYS_NOTHING: Any = object.__repr__
-
-
-def _repr(value: Any) -> str:
-    """Return the text for a value without a JSON form: its `repr`, or the class name instead of a memory address."""
-    try:
-        if type(value).__repr__ is _SAYS_NOTHING:
-            return f"<{type(value).__name__}>"
-        return repr(value)
-    except _NO_JSON:  # the author's own `__repr__`, or a structure too deep for it
-        return f"<{type(value).__name__}>"
+def _name_class(value: Any) -> str:
+    return f"<{type(value).__name__}>"
 
 
 def _parse(text: str | bytes) -> Json:
@@ -368,7 +435,7 @@ def _parse(text: str | bytes) -> Json:
         return None
 
 
-def _repeats_a_name(text: str) -> bool:
+def _text_repeats_a_name(text: str) -> bool:
     """Whether an object in a JSON text has a name twice: names that differed in hidden characters alone."""
     repeated = False
 
@@ -389,148 +456,26 @@ def _shorten_text(text: str, room: int) -> Shaped:
     head = _first(text, room * 2 // 3)
     tail = _last(text, room // 3)
     left_out = len(text) - len(head) - len(tail)
-    cut = f"{left_out} of {len(text)} characters in the middle are left out"
+    cut = f"{left_out} of {len(text)} characters are left out, from offset {len(head)}"
     return Shaped(
         f"{head}\n[... {left_out} characters left out ...]\n{tail}", cut, text
     )
 
 
-class _WrittenRows:
-    """The rows of a list as its text has them, read from both ends inwards, each once.
-
-    Of a long list few rows are shown. Reading its whole text takes longer than writing it, in one step in which nothing
-    else runs.
-    """
-
-    def __init__(self, rows: list[Any], text: str) -> None:
-        self._rows = rows
-        self._text = text
-        self._begin = 1
-        self._end = len(text) - 1
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def __getitem__(self, index: int) -> Json:
-        """Return the next row from the beginning, or from the end where `index` is negative.
-
-        Raises:
-            LookupError: The text has another one there.
-        """
-        written = _write_json(self._rows[index])
-        if index >= 0:
-            is_there = self._text.startswith(written, self._begin)
-            self._begin += len(written) + 1
-        else:
-            is_there = self._text.endswith(written, 0, self._end)
-            self._end -= len(written) + 1
-        if not is_there:
-            raise LookupError(index)
-        return _parse(written)
-
-
-def _shorten_rows(rows: list[Json] | _WrittenRows, text: str, room: int) -> Shaped:
-    """Keep as many rows from both ends as fit, alternately, the first one twice as often as the last."""
-    head: list[str] = []
-    tail: list[str] = []
-    left = room - 2
-    while len(head) + len(tail) < len(rows):
-        from_head = len(head) <= 2 * len(tail)
-        row = rows[len(head)] if from_head else rows[-1 - len(tail)]
-        line = _json(row)
-        left -= _size(line) + 1
-        if left < 0:
-            break
-        if from_head:
-            head.append(line)
-        else:
-            tail.append(line)
-    if not head:
-        return _shorten_text(text, room)  # one row alone is larger than the budget
-    first = len(head)
-    last = len(rows) - len(tail)
-    cut = f"rows {first} to {last - 1} of {len(rows)} are left out (rows count from 0)"
-    return Shaped("[" + ",".join([*head, *reversed(tail)]) + "]", cut, text)
-
-
-def _shorten_page(whole: Page, text: str, room: int) -> Shaped | None:
-    """Keep the first rows that fit; None if no row fits. Rows that can be asked for by offset are not stored."""
-    left = room - _size(_write_json(replace(whole, rows=())))
+def _shorten_page(whole: Page, offset: int, room: int) -> Shaped | None:
+    """Keep the first rows that fit; None if no row fits. The others can be asked for, so nothing is stored."""
+    left = room - size(_write_json(replace(whole, rows=())))
     count = 0
     for row in whole.rows:
-        left -= _size(_write_json(row)) + 1
+        left -= size(_write_json(row)) + 1
         if left < 0:
             break
         count += 1
     if not count:
         return None
-    if whole.offset is not None:
-        return Shaped(
-            _write_json(
-                replace(whole, rows=whole.rows[:count], next=whole.offset + count)
-            )
-        )
-    cut = f"rows {count} to {len(whole.rows) - 1} of this page are left out (rows count from 0)"
-    return Shaped(_write_json(replace(whole, rows=whole.rows[:count])), cut, text)
-
-
-def _shorten_object(fields: dict[str, Json], text: str, room: int) -> Shaped:
-    """Keep every key; share the room among the values, so that a short one is whole and a long one is cut."""
-    sizes = {name: _size(_json(each)) for name, each in fields.items()}
-    left = room - 2 - sum(_size(_json(name)) + 2 for name in fields)
-    long, share = _longest(sizes, left)
-    if share < _LEAST_VALUE:
-        return _shorten_text(text, room)  # very many keys
-    shortened = _json(
-        {
-            name: _shorten_value(each, share) if name in long else each
-            for name, each in fields.items()
-        }
-    )
-    if _size(shortened) > room:
-        # text that JSON writes much longer: quotes, control characters
-        return _shorten_text(text, room)
     return Shaped(
-        shortened, f"long values of {_first(', '.join(long[:10]), 120)} are cut", text
+        _write_json(replace(whole, rows=whole.rows[:count], next=offset + count))
     )
-
-
-def _longest(sizes: Mapping[str, int], room: int) -> tuple[list[str], int]:
-    """Return which values must be cut so that all fit, and to how much each: the short ones leave the others more."""
-    left = len(sizes)
-    for name in sorted(sizes, key=lambda name: sizes[name]):
-        if sizes[name] > room // left:
-            return [each for each in sizes if sizes[each] > room // left], room // left
-        room = room - sizes[name]
-        left = left - 1
-    return [], room
-
-
-def _shorten_value(value: Json, room: int) -> Json:
-    """Return what of a value takes about `room` bytes of JSON: a list's first rows, else its text's head and tail."""
-    if isinstance(value, list) and room > 200:
-        rows: list[Json] = []
-        room -= _ROOM_FOR_LINE
-        for row in value:
-            room -= _size(_json(row)) + 1
-            if room < 0:
-                break
-            rows.append(row)
-        return [*rows, f"[... {len(value) - len(rows)} more of {len(value)} ...]"]
-    text = as_text(value)
-    # What JSON escapes takes two bytes or more: the text is cut by as much as it will grow.
-    room = (room - len(_GAP) - 2) * _size(text) // _size(_json(text))
-    return f"{_first(text, room * 2 // 3)}{_GAP}{_last(text, room // 3)}"
-
-
-def _json(value: Json) -> str:
-    return to_json(value).decode()
-
-
-def _size(text: str) -> int:
-    if text.isascii():
-        return len(text)
-    return len(text.encode())
 
 
 def _first(text: str, most_bytes: int) -> str:
@@ -551,7 +496,7 @@ def with_note(text: str, note: str, value: Any) -> str:
         fields = _parse(text)
         if isinstance(fields, dict) and "note" not in fields:
             comma = "," if len(text) > 2 else ""
-            return f'{text[:-1]}{comma}"note":{_json(note)}}}'
+            return f'{text[:-1]}{comma}"note":{cuts.write_json(note)}}}'
     return f"{text}\n[note: {note}]"
 
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 from math import ceil, isfinite
-from time import time
 from typing import Any
 
 from msgspec import Struct
@@ -33,6 +32,7 @@ from handrail.errors import (
     ToolError,
 )
 from handrail.records import ModelWait
+from handrail.surroundings.clock import unix_time
 
 
 class Backoff(Struct, frozen=True):
@@ -200,7 +200,7 @@ def too_large_again(value: Json) -> Failure | None:
 
 def without_effect(diagnosis: Diagnosis, tool: str) -> Diagnosis:
     """Return the diagnosis of a failed write after it was verified that it did not happen."""
-    if not diagnosis.passing:
+    if not diagnosis.passing and diagnosis.failure.code != Code.IN_DOUBT:
         return replace(diagnosis, no_effect=True)
     failure = Failure(
         Code.UNAVAILABLE,
@@ -252,11 +252,15 @@ def _diagnose_unfinished(outcome: Unfinished, tool: str, timeout_s: float) -> Di
         )
         return Diagnosis(failure, no_effect=no_effect)
     return Diagnosis(
-        _timeout(tool, timeout_s, outcome.end), passing=True, no_effect=no_effect
+        _timeout(tool, timeout_s, outcome.end, outcome.holders),
+        passing=True,
+        no_effect=no_effect,
     )
 
 
-def _timeout(tool: str, timeout_s: float, end: End = End.STOPPED) -> Failure:
+def _timeout(
+    tool: str, timeout_s: float, end: End = End.STOPPED, holders: str = ""
+) -> Failure:
     happened = {
         End.NOT_STARTED: f"`{tool}` did not get its turn in time, and was not started.",
         End.STOPPED: f"`{tool}` did not finish within {timeout_s:g} s and was stopped.",
@@ -265,7 +269,7 @@ def _timeout(tool: str, timeout_s: float, end: End = End.STOPPED) -> Failure:
     }
     return Failure(
         Code.TIMEOUT,
-        happened[end],
+        f"{happened[end]} {holders}".rstrip(),
         "Ask for less at once, or try again later.",
         retryable=True,
     )
@@ -344,7 +348,7 @@ def retry_after_s(header: str | None, now: float | None = None) -> float | None:
         seconds = float(header)
     except ValueError:
         if now is None:
-            now = time()
+            now = unix_time()
         try:
             seconds = parsedate_to_datetime(header).timestamp() - now
         except (TypeError, ValueError, IndexError, OverflowError):

@@ -59,7 +59,7 @@ class RunSettings(Struct, frozen=True):
         now: Monotonic seconds.
         jitter: A number from [0, 1], for the wait before a retry.
         deadline: When the run ends, on `now`. The active run alone moves it.
-        keeps: Whether results that are cut are stored to be read on; not where no later turn belongs to this run.
+        keeps: Whether a later turn may belong to this run; not if its calls are of no run.
         tell: Where events go; None when nobody listens.
         trail: What writes the run into the audit log, where the store has one. It takes admissions and ends without
             events; all other events go there too.
@@ -67,6 +67,7 @@ class RunSettings(Struct, frozen=True):
         epoch: How often the run was started or taken over, where it is stored.
         looks_up: Whether the store can report the state of a write without claiming it.
         secrets: What no result may contain; None without secrets.
+        foreign_secrets: What no result of others' words may contain, in place of `secrets`.
         injected: What the caller injects into tools, and their rules may look at.
         passes_on: Whether what tools do with a runtime belongs to the tenant, and is under the policy, of their call.
         refusal: Why a model may not call a tool at this step of the run; None without rules.
@@ -90,6 +91,7 @@ class RunSettings(Struct, frozen=True):
     renews: bool = False
     looks_up: bool = False
     secrets: KnownSecrets | None = None
+    foreign_secrets: KnownSecrets | None = None
     injected: Mapping[str, Any] = field(default_factory=dict)
     passes_on: bool = False
     refusal: Callable[[str], Failure | None] | None = None
@@ -108,8 +110,11 @@ class RunSettings(Struct, frozen=True):
         if self.trail is not None:
             self.trail.note_event(event)
 
-    def redact(self, value: Any) -> Any:
-        """Return a value without the run's secrets."""
-        if self.secrets is None:
-            return value
-        return self.secrets.value(value)
+    def secrets_for(self, label: Label) -> KnownSecrets | None:
+        """Return what a result of this label must not contain; None where that is nothing."""
+        return self.secrets if label.integrity == "trusted" else self.foreign_secrets
+
+    def redact(self, value: Any, label: Label) -> Any:
+        """Return a tool's value without what a result of this label must not contain."""
+        secrets = self.secrets_for(label)
+        return value if secrets is None else secrets.value(value)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -27,11 +27,20 @@ from handrail.core.results import plain
 from handrail.effects import Provenance
 from handrail.errors import Json
 from handrail.invisible import is_unseen
-from handrail.messages import Message, SystemMessage, UserMessage
+from handrail.messages import (
+    AssistantMessage,
+    Message,
+    SystemMessage,
+    ToolMessage,
+    UserMessage,
+)
 from handrail.tools.tool import BaseTool
 
 UNKNOWN = Label("what it read before", "untrusted")
 """The label of a run whose history this process does not know."""
+
+HANDED_OVER = Label("the conversation that it was given", "untrusted")
+"""The label of answers that came with the messages of a request. No store says what their author had read."""
 
 _LEAST_PRIVATE_DIGITS = 6
 _MOST_LISTED = 4
@@ -104,7 +113,8 @@ class Trust(Struct, eq=False):
     def note(self, result: ToolResult) -> None:
         """Take a result into account. Its label must be complete."""
         label = result.label
-        if label.integrity == "untrusted" and self.taint is None:
+        is_outside = label.integrity == "untrusted" and _may_have_words(result)
+        if is_outside and self.taint is None:
             self.taint = Label(
                 label.source or result.name,
                 "untrusted",
@@ -124,6 +134,24 @@ class Trust(Struct, eq=False):
         text = _normalize(_join_texts(value))
         values = frozenset(_find_private_words(text))
         self.private = (*self.private, PrivateText(source, text, values))
+
+    def note_handed_over(
+        self, messages: Sequence[Message], label: Callable[[ToolResult], ToolResult]
+    ) -> None:
+        """Take into account the messages that a request brings, which may be a whole conversation.
+
+        What people say in it is trusted. Its answers are not, even where a model of ours wrote them: what that model
+        had read did not come along.
+
+        Args:
+            label: Returns a result with its whole label.
+        """
+        self.trust_words(list_trusted_texts(messages, self))
+        for message in messages:
+            if isinstance(message, ToolMessage):
+                self.note(label(message.result))
+        if any(isinstance(message, AssistantMessage) for message in messages):
+            self.note_unseen(HANDED_OVER)
 
     def note_unseen(self, label: Label) -> None:
         """Take a result into account of which only the label remains."""
@@ -175,6 +203,13 @@ def list_trusted_texts(messages: Iterable[Message], trust: Trust) -> Iterator[st
             for part in message.parts:
                 if isinstance(part, Mapping):
                     yield from _texts_in(part)
+
+
+def _may_have_words(result: ToolResult) -> bool:
+    """Whether a result may hold somebody's words; nothing, true and false do not."""
+    return result.failure is not None or not (
+        result.value is None or isinstance(result.value, bool)
+    )
 
 
 def join_labels(first: Label, second: Label) -> Label:
@@ -254,8 +289,10 @@ def _find_unnamed(
                 for text in _texts_in(value, numbers=True, keys=False)
                 if text not in fixed and not _names_destination(words, text)
             ]
-        else:
+        elif tool.sends_texts:
             missing = _find_unnamed_addresses(tool, name, value, words)
+        else:
+            missing = _find_unnamed_wholes(tool, name, value, words)
         if missing:
             unnamed[name] = list(dict.fromkeys(missing))
     if is_risky and not arguments:
@@ -280,6 +317,20 @@ def _find_unnamed_addresses(
         for text, address in found
         if text not in fixed and not words.has(address)
     ]
+
+
+def _find_unnamed_wholes(
+    tool: BaseTool, name: str, value: Json, words: _Words
+) -> list[str]:
+    """Return the texts of an argument that are an address of the web or of mail and nothing else, and unnamed.
+
+    A tool that is not known to send may do so where an argument is an address. An address within a note goes nowhere.
+    """
+    if type(value) is str and not _may_hold_address(value):
+        return []
+    found = [text for text in _texts_in(value, keys=False) if _WHOLE.fullmatch(text)]
+    fixed = _texts_in(_fixed_values(tool, name)) if found else []
+    return [text for text in found if text not in fixed and not words.has(text)]
 
 
 def _names_destination(words: _Words, text: str) -> bool:
@@ -363,6 +414,10 @@ _SEPARATORS = re.compile(r"[\s,;<>\"'()\[\]{}]+")
 _TOKEN = re.compile(r"[^\s<>\"'`{}|\\^()\[\],;\x7f-\U0010ffff]+")
 _URL = re.compile(r"[a-z][a-z0-9+.\-]*+://.*")
 _MAIL = re.compile(r"[^=:@]++@[^@]+")
+_WHOLE = re.compile(
+    r"\s*+(?:(?:[^<>@]{0,80}<)?+[^\s@<>]++@[^\s@<>]++>?+|[A-Za-z][A-Za-z0-9+.\-]*+://\S++)\s*+"
+)
+"""A text that is one address: of mail, or of the web with its scheme."""
 _HOST = re.compile(r"((?:[a-z0-9\-]++\.)++([a-z]{2,24}+))(?![a-z0-9\-@])(/?)")
 _OF_HOST = re.compile(r"[a-z0-9\-]\.[a-z]{2}")
 """What every name of a host holds. The full stops of sentences are followed by something else."""

@@ -7,21 +7,26 @@ from the ledger what became of it, or that nobody can say.
 
 Rule 1: a write that may have happened is never started again by itself, unless its tool declares that it may be.
 Rule 2: once a write has started, an unavailable store or a cancelled run changes nothing in its outcome.
+Rule 3: what was once in doubt stays so until the write is found or its tool returns: a later attempt that fails says
+        nothing about an earlier one.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator, Sequence
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from handrail.calls import ToolCall, ToolResult
 from handrail.core import results, retries
 from handrail.core.admission import (
     Admitted,
     apply_approval,
     make_question,
+    refuse_call,
     refuse_pending,
 )
 from handrail.core.attempts import (
@@ -37,7 +42,9 @@ from handrail.core.attempts import (
     wait,
     wait_before,
 )
+from handrail.core.policy import Decision
 from handrail.core.run_settings import RunSettings
+from handrail.core.trust import UNKNOWN
 from handrail.effects import (
     AGAIN,
     Approval,
@@ -64,6 +71,8 @@ from handrail.effects import (
     Wait,
 )
 from handrail.errors import Code, Failure, StoreUnavailable, TooLarge
+from handrail.parsing import strictjson
+from handrail.records import WriteRecord
 from handrail.tools import keys
 from handrail.tools.tool import BaseTool, CallTraits
 
@@ -102,6 +111,7 @@ def perform_write(
         times: Of the first claim, and of the tool's first start.
     """
     outcome: CallOutcome | None = None
+    doubt: CallOutcome | None = None
     own_key = call.key
     reason = call.verdict.reason
     place = call.place
@@ -123,9 +133,13 @@ def perform_write(
         latest.done_under = held.claimed.key
         if not latest.done_under and held.call.key != own_key:
             latest.done_under = held.call.key
-        if outcome is not None and _would_hide(outcome, latest):
-            return outcome
+        if doubt is not None and latest.failure is not None:
+            if state != "in_doubt":
+                return doubt
+            latest.failure = doubt.failure
         outcome = latest
+        if state == "in_doubt":
+            doubt = outcome
         question = _question_to_repeat(held, state)
         if question is None:
             return outcome
@@ -135,15 +149,6 @@ def perform_write(
         if isinstance(repeated, CallOutcome):
             return repeated
         call = repeated
-
-
-def _would_hide(outcome: CallOutcome, latest: CallOutcome) -> bool:
-    """Whether a write was in doubt and its repetition did not start: "call it again" would hide the doubt."""
-    return (
-        outcome.failure is not None
-        and latest.failure is not None
-        and latest.failure.retryable
-    )
 
 
 # ---------------------------------------------------------------------- repeating a write
@@ -371,7 +376,8 @@ def _ask_again(
             most_s = max(most_s, LONGEST_LEASE_S)
         if settings.now() + wait_s >= min(began + most_s, settings.deadline.at):
             return claimed
-        until = settings.now() + claimed.left_s if claimed.left_s else 0.0
+        is_busy = claimed.state is ClaimState.BUSY
+        until = settings.now() + claimed.left_s if is_busy and claimed.left_s else 0.0
         yield Wait(wait_s, until)
         wait_s = min(wait_s * 2, _LONGEST_LOOK_S)
         answer: Claimed | None = yield question
@@ -391,7 +397,12 @@ def _perform(
     claimed = held.claimed
     match claimed.state:
         case ClaimState.FRESH | ClaimState.AGAIN:
-            outcome, state = yield from _attempt_write(held.call, settings, began)
+            outcome, state = yield from _attempt_write(
+                held.call,
+                settings,
+                began,
+                doubtful=claimed.state is ClaimState.AGAIN,
+            )
         case ClaimState.CHECK:
             early_s = claimed.left_s - LEASE_BEYOND_TIMEOUT_S
             outcome, state = yield from _check_then_write(held.call, settings, early_s)
@@ -401,11 +412,13 @@ def _perform(
             return _outcome_in_ledger(held), None
     value = None
     if state == "done":
-        if outcome.plain and settings.secrets is None:
+        label = held.call.tool.label
+        if outcome.plain and settings.secrets_for(label) is None:
             value, outcome.body = results.copy_plain(outcome.value)
         else:
             value = yield from compute(
-                outcome.size, lambda: results.plain(settings.redact(outcome.value))
+                outcome.size,
+                lambda: results.plain(settings.redact(outcome.value, label)),
             )
     try:
         yield Settle(
@@ -415,6 +428,7 @@ def _perform(
             state=state,
             value=value,
             locks=claim.locks,
+            has_ended=not outcome.runs_on,
         )
     except (StoreUnavailable, CallCancelled):
         # The model still reads what happened. The claim stays open, so whoever claims next learns of the doubt.
@@ -423,28 +437,42 @@ def _perform(
 
 
 def _attempt_write(
-    call: Admitted, settings: RunSettings, began: float | None = None
+    call: Admitted,
+    settings: RunSettings,
+    began: float | None = None,
+    *,
+    doubtful: bool = False,
 ) -> Generator[Effect[Admitted], Any, tuple[CallOutcome, SettledState]]:
     """Attempt a claimed write until its end is certain, or certain to stay unknown.
 
     Args:
         began: When the tool was first started, if that was before now.
+        doubtful: An attempt of another process may have taken effect.
     """
     tool = call.tool
     if began is None:
         began = settings.now()
     deadline = min(began + tool.timeout_s, settings.deadline.at)
     attempt = 0
-    doubtful = False
     while True:
         attempt += 1
-        outcome = yield start_attempt(call, attempt, began, settings)
+        was_doubtful = doubtful
+        started = began if attempt == 1 else settings.now()
+        outcome = yield start_attempt(
+            call, attempt, began, settings, doubtful=was_doubtful
+        )
         if isinstance(outcome, Returned):
             return make_outcome(call, outcome, attempt), "done"
         if isinstance(outcome, Raised) and isinstance(outcome.error, TooLarge):
             return _make_too_large(call, outcome.error, attempt), "done"
-        diagnosis, happened = yield from _diagnose(call, outcome, began, settings)
-        doubtful = doubtful or not diagnosis.no_effect
+        diagnosis, happened = yield from _diagnose(
+            call, outcome, settings, began=began, started=started
+        )
+        doubtful = was_doubtful or not diagnosis.no_effect
+        if isinstance(happened, NotFound):
+            # finding that out has taken the tool's time: the next attempt has all of it again
+            began = settings.now()
+            deadline = min(began + tool.timeout_s, settings.deadline.at)
         wait_s = None
         if not isinstance(happened, Found) and _may_repeat(tool, doubtful):
             wait_s = wait_before(
@@ -463,13 +491,34 @@ def _attempt_write(
             if cancellation is None:
                 continue
             failure = cancellation
-        return _fail_write(call, attempt, diagnosis, failure, doubtful=doubtful)
+        state: SettledState = "failed"
+        if doubtful:
+            state = "in_doubt"
+            failure = retries.in_doubt(tool.name)
+            if diagnosis.worded and not was_doubtful:
+                failure = diagnosis.failure
+        ended = CallOutcome(call, failure=failure, attempts=attempt)
+        ended.runs_on = _runs_on(outcome)
+        return ended, state
+
+
+def _runs_on(outcome: Outcome | None) -> bool:
+    return isinstance(outcome, Unfinished) and outcome.end is End.RUNNING_ON
 
 
 def _diagnose(
-    call: Admitted, outcome: Raised | Unfinished, began: float, settings: RunSettings
+    call: Admitted,
+    outcome: Raised | Unfinished,
+    settings: RunSettings,
+    *,
+    began: float,
+    started: float,
 ) -> Generator[Effect[Admitted], Any, tuple[retries.Diagnosis, Verification | None]]:
-    """Return what is certain of a failed attempt, verified with the tool if it may have had an effect."""
+    """Return what is certain of a failed attempt, verified with the tool if it may have had an effect.
+
+    A request that was cut off, or whose answer was lost, may still arrive. Until the tool's whole time has passed since
+    the attempt started, it proves nothing that the write is not found, so the tool is asked once more then.
+    """
     tool = call.tool
     diagnosis = retries.diagnose(
         outcome,
@@ -481,6 +530,14 @@ def _diagnose(
         return diagnosis, None
     happened = yield from _verify(call, outcome)
     if isinstance(happened, NotFound):
+        early_s = started + tool.timeout_s - settings.now()
+        if early_s < _FIRST_LOOK_S:
+            happened = (
+                Unknown()
+            )  # it took all of its time, and may have sent at the end
+        else:
+            happened = yield from _verify_later(call, settings, early_s)
+    if isinstance(happened, NotFound):
         diagnosis = retries.without_effect(diagnosis, tool.name)
     return diagnosis, happened
 
@@ -489,21 +546,6 @@ def _make_too_large(call: Admitted, error: TooLarge, attempts: int) -> CallOutco
     """Return how a write ends that was done and returned more than a result may hold."""
     failure = retries.done_but_too_large(call.tool.name, error)
     return CallOutcome(call, failure.as_json(), failure, attempts=attempts)
-
-
-def _fail_write(
-    call: Admitted,
-    attempts: int,
-    diagnosis: retries.Diagnosis,
-    failure: Failure,
-    *,
-    doubtful: bool,
-) -> tuple[CallOutcome, SettledState]:
-    """Return how a write ends that is not attempted again: with `failure`, or in doubt."""
-    if not doubtful:
-        return CallOutcome(call, failure=failure, attempts=attempts), "failed"
-    doubt = diagnosis.failure if diagnosis.worded else retries.in_doubt(call.tool.name)
-    return CallOutcome(call, failure=doubt, attempts=attempts), "in_doubt"
 
 
 def _may_repeat(tool: BaseTool, doubtful: bool) -> bool:
@@ -562,8 +604,7 @@ def _verify(
         happened: Verification = yield Verify(call)
     except (StoreUnavailable, CallCancelled):
         return Unknown()
-    runs_on = isinstance(outcome, Unfinished) and outcome.end is End.RUNNING_ON
-    if runs_on and isinstance(happened, NotFound):
+    if _runs_on(outcome) and isinstance(happened, NotFound):
         return Unknown()
     return happened
 
@@ -587,14 +628,31 @@ def _outcome_in_ledger(held: HeldClaim) -> CallOutcome:
             "Wait a moment, then check whether it happened.",
             retryable=True,
         ),
-        ClaimState.LOCKED: Failure(
+        ClaimState.LOCKED: _locked(name, claimed.left_s),
+    }
+    return CallOutcome(call, failure=failures[claimed.state])
+
+
+def _locked(name: str, doubt_s: float) -> Failure:
+    """Return the failure of a write that another one keeps from starting.
+
+    Args:
+        doubt_s: How long that one holds what it touches, if it is in doubt and its tool has not ended; else 0.
+    """
+    if not doubt_s:
+        return Failure(
             Code.IN_PROGRESS,
             f"`{name}` was not started: something that it touches is being changed by another call.",
             "Wait a moment, then call it again.",
             retryable=True,
-        ),
-    }
-    return CallOutcome(call, failure=failures[claimed.state])
+        )
+    return Failure(
+        Code.IN_PROGRESS,
+        f"`{name}` was not started: another call that touches the same thing is in doubt, and may still change it "
+        f"for {math.ceil(doubt_s)} s.",
+        f"Call it again in {math.ceil(doubt_s)} s, or find out first how the other call ended.",
+        retryable=True,
+    )
 
 
 def _refuse_key(name: str, owner: str) -> Failure:
@@ -607,6 +665,109 @@ def _refuse_key(name: str, owner: str) -> Failure:
         )
     return Failure(
         Code.IDEMPOTENCY_KEY_REUSED,
-        f"`{name}` was already carried out under this key with other arguments.",
-        "Look at what was done before; it is not done a second time with other arguments.",
+        f"`{name}` was not started: its key was already used with other arguments.",
+        "Look at how the earlier call ended; what has one key is done once.",
+    )
+
+
+# ---------------------------------------------------------------------- calls that were started before
+
+# What is known of a call comes before what is allowed now. Between two processes a tool may have got another parameter,
+# rule or name, or a policy that denies it; a model that is told so, as if nothing had run, does the same thing twice.
+
+
+class StartedWrites:
+    """The writes of one run that were started and may have had an effect, as the ledger had them.
+
+    Args:
+        writes: The newest first.
+        by_act: Whether they are found by what was asked for, too: where places are counted anew in each process.
+    """
+
+    def __init__(self, writes: Sequence[WriteRecord], *, by_act: bool = False) -> None:
+        self._by_place: dict[str, WriteRecord] = {}
+        self._by_act: dict[str, WriteRecord] = {}
+        for write in writes:
+            if write.state != "failed":
+                self._by_place.setdefault(write.place or write.key, write)
+                if by_act:
+                    self._by_act.setdefault(write.fingerprint, write)
+
+    def __bool__(self) -> bool:
+        return bool(self._by_place)
+
+    def find(self, call: ToolCall, place: str, *, by_code: bool) -> WriteRecord | None:
+        """Return the write that a call started.
+
+        Args:
+            by_code: Code makes the call, and may make another one at this place than it did before.
+        """
+        write = self._by_place.get(place)
+        if write is None and self._by_act:
+            write = self._by_act.get(_act_of(call))
+        if write is not None and by_code and write.tool != call.name:
+            return None
+        return write
+
+
+def _act_of(call: ToolCall, version: str = "") -> str:
+    """Return the fingerprint of a call as it is written, without what its tool may make of it."""
+    arguments = strictjson.load_plain_object(call.arguments)
+    if arguments is None:
+        return ""
+    return keys.fingerprint(call.name, version, arguments).hex()
+
+
+def take_up(
+    call: Admitted, write: WriteRecord, place: str, settings: RunSettings
+) -> Admitted | None:
+    """Return an admitted call as it reaches the row of the write that it started; None where it does not.
+
+    The same arguments with another default are the same act: the ledger then compares what the call was before.
+
+    Args:
+        place: Of the call. A write that was found by its act has another one, and the ledger finds it by its act too.
+    """
+    if not call.traits.writes:
+        return None
+    claim = claim_for(call, settings)
+    is_here = (write.place or write.key) == place
+    row = (write.tool, write.key.partition(AGAIN)[0])
+    if is_here and (claim.tool, claim.key) != row:
+        return None
+    fingerprint = bytes.fromhex(write.fingerprint)
+    if claim.fingerprint == fingerprint:
+        return call
+    if _act_of(call.call, call.traits.version) == write.fingerprint:
+        return replace(call, fingerprint=fingerprint)
+    # the arguments that a person wrote are put in once the ledger has been looked at
+    return call if is_here and call.verdict.decision is Decision.ASK else None
+
+
+def tell_started(
+    call: ToolCall, write: WriteRecord, tool: BaseTool | None, settings: RunSettings
+) -> ToolResult:
+    """Return the result of a call that was started before and does not go on: what the ledger knows of it."""
+    # of a deferred tool the ledger has what its start returned, and the result comes from elsewhere
+    if write.state != "done" or (tool is not None and tool.deferred):
+        return refuse_call(call, retries.in_doubt(write.tool))
+    failure = retries.too_large_again(write.value)
+    if failure is not None:
+        return refuse_call(call, failure)
+    label = UNKNOWN if tool is None else tool.label
+    value = settings.redact(write.value, label)
+    shaped = results.shape(value, settings.result_bytes)
+    note = (
+        "this was already done; the earlier result is repeated, nothing was done again"
+    )
+    if shaped.cut:
+        note = f"{note}; {shaped.cut}; the rest was not stored"
+    return ToolResult(
+        call.id,
+        call.name,
+        value,
+        text=results.with_note(shaped.text, note, value),
+        replayed=True,
+        note=note,
+        label=label,
     )

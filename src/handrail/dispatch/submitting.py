@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from math import isnan
-from time import monotonic
 from typing import Any, TypedDict, cast
 from weakref import WeakSet
 
@@ -35,6 +34,7 @@ from handrail.parsing.names import nearest
 from handrail.ports import SubmittedRunStore
 from handrail.records import StoredRun, Submission
 from handrail.runs import Run
+from handrail.surroundings.clock import monotonic
 
 _FIRST_LOOK_S = 0.05
 _LONGEST_LOOK_S = 1.0
@@ -90,7 +90,6 @@ def submit(
     is_idempotent = given.pop("idempotent", False)
     engine = engine.serve(given.pop("scope", None))
     store = _require_store(engine)
-    principal = given.pop("principal", None)
     messages = conversation_of(question, system=given.pop("system", ""))
     active = engine.open_run(run=run_id, is_audited=False, **given)
     sound = sanitize(messages, reads=engine.reads)
@@ -107,7 +106,6 @@ def submit(
         dispatcher=DEFAULT,
         queue=queue,
         priority=priority,
-        principal=principal or engine.principal or None,
         tools=tools,
     )
     try:

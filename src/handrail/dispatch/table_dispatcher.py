@@ -14,12 +14,10 @@ Rule 2: nobody counts as dead only because nobody could beat. A worker judges th
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from secrets import token_hex
-from threading import Lock
 from typing import Any, TypeVar
 
 from handrail.dispatch.port import (
@@ -40,6 +38,8 @@ from handrail.stores.database import Database
 from handrail.stores.durable import DurableStore
 from handrail.stores.group_commit import Writer
 from handrail.stores.requests import GroupOperation
+from handrail.surroundings.clock import monotonic
+from handrail.workers import fork_safety
 
 T = TypeVar("T")
 
@@ -74,7 +74,7 @@ class TableDispatcher:
         self.timing = timing
         self._store = store
         self._rows = rows
-        self._lock = Lock()
+        self._lock = fork_safety.new_lock()
         self._own_writer: Writer | None = None
         self._is_closed = False
         self._shift: _Shift | None = None
@@ -317,19 +317,19 @@ class _Shift:
             if self._is_silent:
                 log.info("the worker reaches its store again")
             self._is_silent = False
-            self._reached = time.monotonic()
+            self._reached = monotonic()
 
     async def _sleep(self) -> None:
         wait_s = self._timing.poll_s
         # While the database is away the sweep stays due, and must not shorten the wait.
         if not self._is_silent:
-            wait_s = min(wait_s, max(0.0, self._sweep_at - time.monotonic()))
+            wait_s = min(wait_s, max(0.0, self._sweep_at - monotonic()))
         with suppress(TimeoutError):
             await asyncio.wait_for(self._wake_up.wait(), wait_s)
 
     async def _stay_alive(self) -> None:
         """Beat when it is time, and look for dead workers when it is time."""
-        now = time.monotonic()
+        now = monotonic()
         if now - self._reached > self._gap_s:
             # We have just started, were frozen, or the database was gone.
             self._in_reach_since = None
@@ -391,7 +391,7 @@ class _Shift:
 
     async def _look_at_held(self) -> None:
         """Tell what runs here whether it was cancelled or lost; settle what nobody performs."""
-        now = time.monotonic()
+        now = monotonic()
         if now - self._looked < self._timing.poll_s:
             return
         self._looked = now
@@ -417,13 +417,13 @@ class _Shift:
         free = self._concurrency - len(self._running)
         if free < 1:
             return
-        if not self._promising or time.monotonic() - self._probed > self._timing.poll_s:
+        if not self._promising or monotonic() - self._probed > self._timing.poll_s:
             await self._probe()
         queues = [*self._promising]
         for place in range(len(queues)):
             queue = queues[(self._next_queue + place) % len(queues)]
             taken = await self._claim_from(queue, free)
-            if time.monotonic() > self._sure_until:
+            if monotonic() > self._sure_until:
                 # frozen meanwhile; the next round settles what is still ours
                 self._looked = -1e9
                 return
@@ -438,14 +438,14 @@ class _Shift:
 
     async def _probe(self) -> None:
         """Find out which of our queues have work."""
-        self._probed = time.monotonic()
+        self._probed = monotonic()
         waiting = await self._read(self._rows.waiting_queues)
         self._promising = [
             queue for queue in waiting if not self._queues or queue in self._queues
         ]
 
     async def _claim_from(self, queue: str, most: int) -> list[Held]:
-        now = time.monotonic()
+        now = monotonic()
         self._aside = {each: at for each, at in self._aside.items() if at > now}
         aside = [*self._aside]
         return await self._transact(
@@ -508,7 +508,7 @@ class _Shift:
     def _set_aside(self, held: Held) -> None:
         if len(self._aside) >= _MOST_ASIDE:
             del self._aside[next(iter(self._aside))]
-        self._aside[held.id] = time.monotonic() + self._timing.aside_s
+        self._aside[held.id] = monotonic() + self._timing.aside_s
 
     async def _settle(self, held: Held, is_done: bool) -> None:
         """Finish a segment, or let it wait again. Nothing changes where another worker has it by now."""

@@ -23,7 +23,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from random import random
 from shlex import quote
-from time import monotonic
 from typing import Any, Protocol
 
 from msgspec.structs import replace
@@ -69,6 +68,7 @@ from handrail.records import (
     SubmittedRun,
 )
 from handrail.runs import Run, describe_ending
+from handrail.surroundings.clock import monotonic
 from handrail.tools.tool import BaseTool
 from handrail.tools.toolset import Toolset
 
@@ -317,7 +317,6 @@ class Worker:
                     taken.submission.model_wait, most_s=self._await_model_s
                 ),
                 model=model,
-                principal=taken.submission.principal,
                 deps=self._deps,
                 inject=self._inject,
             )

@@ -6,9 +6,8 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
-from os import environ, urandom
-from secrets import token_hex
-from time import time
+from inspect import iscoroutine
+from os import environ
 from typing import Any, cast
 
 from msgspec import Struct, field
@@ -41,6 +40,8 @@ from handrail.messages import (
 from handrail.ports import Approver, Observer, RunTrace, Selector, Tracer
 from handrail.process_identity import owner
 from handrail.records import ApprovalRequest, ModelWait, RunRecord, StoredRun
+from handrail.surroundings.chance import token_hex
+from handrail.surroundings.clock import unix_time
 from handrail.tools.toolset import Toolset
 from handrail.workers.threads import wrap_error
 
@@ -145,6 +146,8 @@ class ActiveRun(Struct, eq=False):
     """Which calls it must make or must not, where there are rules for it."""
     principal: str = ""
     """On whose behalf it acts."""
+    resumed_by: str = ""
+    """Who resumed it, where that is known and somebody else."""
     approver: Approver | None = None
     """Who is asked in this process, if anybody."""
     wanted: OutputTracker | None = None
@@ -213,6 +216,10 @@ class ActiveRun(Struct, eq=False):
             self.settings = replace(self.settings, key_prefix=prefix)
         if self.window is not None:
             self._learn_scale(self.window, earlier.messages)
+
+    def note_resumed_by(self, person: str) -> None:
+        """Note who resumes it, unless it acts for them."""
+        self.resumed_by = "" if person == self.principal else person
 
     def take_trust(self, trust: Trust) -> None:
         """Go on as a run that has read what this says."""
@@ -311,6 +318,11 @@ class ActiveRun(Struct, eq=False):
         """Mark results as before, where they were marked and still are: a provider's cache, and a replay, then fit."""
         if self.options.boundaries and secret:
             self.boundaries = Boundaries(secret)
+
+    @property
+    def keeps_under(self) -> str:
+        """The name under which its long results are stored; calls of no run share one, since each ends at once."""
+        return self.id if self.settings.keeps else ""
 
     @property
     def answers(self) -> Sequence[Message]:
@@ -431,7 +443,13 @@ def tell_all(observers: Sequence[Observer], run_id: str, event: Event) -> None:
     force_setattr(event, "run_id", run_id)
     for observer in observers:
         try:
-            observer(event)
+            answer: object = observer(event)
+            if answer is not None and iscoroutine(answer):
+                answer.close()
+                logs.log.warning(
+                    "an observer gave a coroutine for %s, and nobody awaits it",
+                    type(event).__name__,
+                )
         except BaseException as error:  # one that only looks on must not cost a result
             logs.log_exception(
                 f"an observer raised on {type(event).__name__}; the run goes on",
@@ -480,4 +498,4 @@ def ending_by(error: ModelError, active: ActiveRun) -> Ending:
 
 def new_run_id() -> str:
     """Return the name of a run that nobody named: by time and 64 random bits, since a store may keep millions."""
-    return f"r_{int(time() * 1000):011x}{urandom(8).hex()}"
+    return f"r_{int(unix_time() * 1000):011x}{token_hex(8)}"

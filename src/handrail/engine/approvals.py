@@ -6,6 +6,8 @@ process may answer it meanwhile.
 A standing approval covers more than one call: all calls of its tool that are asked about for the same reason, in this
 run or in any. It is bound to the tool as it describes itself, can be listed, and is in force until it is revoked.
 
+The person for whom a run acts does not approve its calls, unless the policy permits it (`own_approval`).
+
 Where several people must agree, a question stays open until they all have; a single denial decides it. No standing
 approval counts for several people. If the policy comes to require more people than have agreed, the question is asked
 again.
@@ -46,7 +48,12 @@ from handrail.ports import (
     Store,
     Withdrawing,
 )
-from handrail.records import ApprovalRequest, AuditEntry, StandingApproval
+from handrail.records import (
+    ApprovalRequest,
+    AuditEntry,
+    StandingApproval,
+    not_counted,
+)
 from handrail.schemas.validation import Checker
 from handrail.tools.keys import digest
 from handrail.tools.toolset import Toolset
@@ -95,12 +102,15 @@ class Approvals:
             While nobody has answered, the open question; None where it is not stored.
         """
         store = self._store
-        asked = replace(asked, principal=active.principal)
-        if not isinstance(store, ApprovalStore) or not active.settings.keeps:
-            # Nobody could come back for the answer of a call that belongs to no run.
+        asked = replace(
+            asked,
+            principal=active.principal,
+            own_approval=self._policy.own_approval,
+        )
+        if not isinstance(store, ApprovalStore) or not _home(active, asked):
             if asked.is_recall or asked.is_preview:
                 return None
-            return await self._decide_without_store(active, asked)
+            return await self._decide_without_store(active, asked) or _UNASKED
         try:
             if asked.is_recall:
                 return await self._recall(store, active, asked)
@@ -115,27 +125,24 @@ class Approvals:
 
     async def _notify(self, question: ApprovalRequest) -> None:
         """Notify people of a question that was stored here, once."""
-        unnoticed = self._services.unnoticed
-        if not unnoticed.discard(question.id):
-            return
-        # as the store has it, so that whoever is notified finds it there
-        run_id = qualify_name(self._scope, question.run_id)
-        try:
+        if self._services.unnoticed.discard(question.id):
+            # as the store has it, so that whoever is notified finds it there
+            run_id = qualify_name(self._scope, question.run_id)
             await self._services.notify(replace(question, run_id=run_id))
-        except asyncio.CancelledError:
-            # The caller hung up, perhaps before anybody was notified: better twice than never.
-            unnoticed.add(question.id)
-            raise
 
     async def _recall(
         self, store: ApprovalStore, active: ActiveRun, asked: AskHuman
     ) -> Approval | None:
         """Return the approval that this very call has used, or the result that was delivered for it."""
         wanted = "approved" if asked.awaits_result else "used"
-        found = await wait_for(store.list_approvals(state=wanted, run_id=active.id))
+        found = await wait_for(
+            store.list_approvals(
+                state=wanted, run_id=_home(active, asked), digest=asked.digest
+            )
+        )
         in_place = active.recording is not None
         for each in reversed(found):
-            is_same = each.digest == asked.digest and each.reason == asked.reason
+            is_same = each.reason == asked.reason
             is_its_own = (
                 each.place == asked.place if in_place else each.call_id == asked.call.id
             )
@@ -162,12 +169,16 @@ class Approvals:
         self, active: ActiveRun, asked: AskHuman
     ) -> Approval | None:
         """Ask whoever is here, one after the other where several must agree."""
-        question = _question(active, asked, asked.place)
+        question = _question(active.id, asked, asked.place)
         while True:
             answer = await self._services.ask_human(
                 active.approver, replace(asked, agreed=question.agreed)
             )
-            if answer is None or asked.required_approvals == 1:
+            if answer is None:
+                return None
+            if answer.granted and _warn_if_not_counted(answer.by, question):
+                return None
+            if asked.required_approvals == 1:
                 return answer
             decided = question.with_decision(
                 granted=answer.granted,
@@ -229,13 +240,21 @@ class Approvals:
         The requests of a cancelled run are closed; if the run is resumed, its call gets a new one.
         """
         in_place = active.recording is not None
-        stored = await wait_for(store.list_approvals(state="", run_id=active.id))
+        stored = await wait_for(
+            store.list_approvals(
+                state="", run_id=_home(active, asked), digest=asked.digest
+            )
+        )
         earlier = [each for each in stored if _is_about(each, asked, in_place=in_place)]
         for each in earlier:
             if each.state in ("open", "approved") and each.id != asked.refused:
-                stricter = replace(each, required_approvals=asked.required_approvals)
+                now = replace(
+                    each,
+                    required_approvals=asked.required_approvals,
+                    own_approval=asked.own_approval,
+                )
                 within_s = self._policy.approval_s
-                return await wait_for(store.ask(stricter, within_s=within_s))
+                return await wait_for(store.ask(now, within_s=within_s))
         if earlier and self._still_decides(earlier[-1], asked, in_place=in_place):
             return earlier[-1]
         place = asked.place if in_place else asked.reason
@@ -249,7 +268,7 @@ class Approvals:
         self, store: ApprovalStore, active: ActiveRun, asked: AskHuman, place: str
     ) -> ApprovalRequest:
         """Store a new request, named by its run, this place and its digest."""
-        question = _question(active, asked, place)
+        question = _question(_home(active, asked), asked, place)
         if active.words is not None:
             mark = active.words.mark_on(asked.call.id)
             question = replace(question, place=f"{question.place}{mark}")
@@ -322,6 +341,7 @@ class Approvals:
                 required_approvals=question.required_approvals,
                 agreed=question.agreed,
                 principal=question.principal,
+                own_approval=question.own_approval,
             )
             answered = await self._ask_approver(store, question, asked, active.approver)
             if answered.state != "open" or answered.agreed == question.agreed:
@@ -378,8 +398,11 @@ def _granted(request: ApprovalRequest, question: str = "") -> Approval:
 
 
 def _is_about(question: ApprovalRequest, asked: AskHuman, *, in_place: bool) -> bool:
-    """Whether a stored question is the one that is asked: in a stored run by its place, else by its reason."""
-    if question.digest != asked.digest:
+    """Whether a stored question about the same arguments is the one that is asked.
+
+    In a stored run it is found by its place, else by its reason.
+    """
+    if question.principal != asked.principal:
         return False
     if asked.awaits_result and question.call_id != asked.call.id:
         return False  # the same question once more is another one
@@ -403,11 +426,39 @@ def _fits(word: Approval, question: ApprovalRequest) -> bool:
     return False
 
 
-def _question(active: ActiveRun, asked: AskHuman, place: str) -> ApprovalRequest:
-    name = digest({"run": active.id, "place": place, "digest": asked.digest})[:16]
+_UNASKED = Approval(
+    False, reason="the call is of no run, and its tool declares no key", unasked=True
+)
+KEY_HOME = "key:"
+"""What the name begins with to which the questions of a key belong."""
+_LONGEST_KEY_SHOWN = 200
+
+
+def _home(active: ActiveRun, asked: AskHuman) -> str:
+    """Return the run that a question belongs to; of a call of no run, its key's name; empty where neither is there.
+
+    Whoever makes a call of no run again, in any process, finds its question by the key.
+    """
+    if active.settings.keeps:
+        return active.id
+    if not asked.key:
+        return ""
+    is_short = len(asked.key) <= _LONGEST_KEY_SHOWN
+    return f"{KEY_HOME}{asked.key if is_short else digest(asked.key)}"
+
+
+def _question(run_id: str, asked: AskHuman, place: str) -> ApprovalRequest:
+    named: dict[str, Json] = {
+        "run": run_id,
+        "place": place,
+        "digest": asked.digest,
+    }
+    if asked.principal:
+        named["principal"] = asked.principal
+    name = digest(named)[:16]
     return ApprovalRequest(
         id=f"a_{name}",
-        run_id=active.id,
+        run_id=run_id,
         call_id=asked.call.id,
         tool=asked.call.name,
         digest=asked.digest,
@@ -420,6 +471,7 @@ def _question(active: ActiveRun, asked: AskHuman, place: str) -> ApprovalRequest
         place=asked.place,
         required_approvals=asked.required_approvals,
         principal=asked.principal,
+        own_approval=asked.own_approval,
     )
 
 
@@ -470,6 +522,8 @@ async def _store_answer(
     store: ApprovalStore, question: ApprovalRequest, answer: Approval
 ) -> ApprovalRequest:
     """Answer a question; return its new state: somebody may have been quicker."""
+    if answer.granted:
+        _warn_if_not_counted(answer.by, question)
     decision = store.decide(
         question.id,
         granted=answer.granted,
@@ -480,6 +534,19 @@ async def _store_answer(
     current = await wait_for(decision) or question
     await _record_answer(store, question, current, answer)
     return current
+
+
+def _warn_if_not_counted(by: str, question: ApprovalRequest) -> bool:
+    """Return whether a yes to a question does not count, and log why."""
+    why = not_counted(by, question)
+    if why:
+        logs.log.warning(
+            "an approval of %s (%s) does not count: %s",
+            question.tool,
+            question.id,
+            why,
+        )
+    return bool(why)
 
 
 async def _record_answer(
@@ -547,10 +614,10 @@ async def _find_standing_approval(
 ) -> StandingApproval | None:
     """Return a standing approval that answers this question."""
     for grant in await wait_for(store.list_standing_approvals(tool=asked.call.name)):
-        if (grant.pin, grant.reason) == (asked.pin, asked.reason) and grant.run_id in (
-            "",
-            active.id,
-        ):
+        is_about = (grant.pin, grant.reason) == (asked.pin, asked.reason)
+        is_here = grant.run_id in ("", _home(active, asked))
+        # nobody approves their own calls beforehand either
+        if is_about and is_here and not not_counted(grant.by, asked):
             return grant
     return None
 
@@ -564,21 +631,12 @@ async def _wait_for_decision(
         await asyncio.sleep(wait_s)
         wait_s = min(2 * wait_s, _LONGEST_LOOK_S)
         try:
-            stored = await wait_for(
-                store.list_approvals(state="", run_id=question.run_id)
-            )
+            stored = await wait_for(store.list_approvals(state="", id=question.id))
         except StoreUnavailable:
             # it may be back at the next look; whoever is asked here can still answer
             continue
-        if found := next(
-            (
-                each
-                for each in stored
-                if each.id == question.id and each.state != "open"
-            ),
-            None,
-        ):
-            return found
+        if stored and stored[0].state != "open":
+            return stored[0]
 
 
 def _withdraw(approver: Approver, asked: AskHuman, question: ApprovalRequest) -> None:

@@ -87,9 +87,10 @@ class Attempts(Struct, eq=False):
     Attributes:
         run_id: For the log.
         now: Monotonic seconds.
+        within: Calls a function with the context variables of the batch's caller.
         troubled: The tools whose breaker has something to note.
         under_way: The newest attempt of each call that has one.
-        secrets: What the log must not hold; None where there are no secrets.
+        secrets: What the log must not hold.
         together: Those that began with the same time and share an alarm.
     """
 
@@ -97,8 +98,9 @@ class Attempts(Struct, eq=False):
     services: SharedResources
     scheduler: Scheduler
     now: Callable[[], float]
+    within: Callable[..., None]
     troubled: Mapping[str, object]
-    secrets: KnownSecrets | None
+    secrets: KnownSecrets
     under_way: dict[CallState, Attempt] = {}
     together: dict[float, list[Attempt]] = {}
     alarms: Sequence[Handle] = ()
@@ -132,7 +134,7 @@ class Attempts(Struct, eq=False):
                 return
         attempt = Attempt(
             start,
-            self._report,
+            self._report_within,
             watcher=watcher,
             state=state,
             tool=tool,
@@ -189,13 +191,19 @@ class Attempts(Struct, eq=False):
     def _in_thread(self, attempt: Attempt, call: Callable[[], Any]) -> None:
         """Make the call in a thread, which reports when it has ended."""
         attempt.job = self.services.threads.submit(
-            call, partial(self.scheduler.call_soon_threadsafe, self._report, attempt)
+            call,
+            partial(self.scheduler.call_soon_threadsafe, self._report_within, attempt),
+            attempt.tool.name,
         )
 
     def _await_result(self, attempt: Attempt, awaitable: Awaitable[Any]) -> None:
         """Go on with what a plain function returned: a coroutine, which is still to be awaited."""
         attempt.begin = partial(_identity, awaitable)
         scheduler.start(self.scheduler, attempt)
+
+    def _report_within(self, attempt: Attempt, outcome: Outcome) -> None:
+        """Take how a tool ended in a task or a thread, with the context variables of its caller."""
+        self.within(self._report, attempt, outcome)
 
     def _report(self, attempt: Attempt, outcome: Outcome) -> None:
         """Take how a tool ended, and pass it on."""
@@ -256,11 +264,10 @@ class Attempts(Struct, eq=False):
         if status:
             details.append(f"HTTP {status}")
         suffix = f" ({', '.join(details)})" if details else ""
-        redacted = None if self.secrets is None else self.secrets.text
         logs.log_exception(
             f"{tool.name} raised in run {self.run_id}{suffix}",
             outcome.error,
-            redacted=redacted,
+            redacted=self.secrets.text,
         )
 
     def _note_reach(self, tool: BaseTool, outcome: Outcome) -> None:
@@ -311,11 +318,16 @@ class Attempts(Struct, eq=False):
             attempt.apart.kill()
             self.scheduler.call_later(CANCEL_GRACE_S, self._give_up, attempt)
         elif self.services.threads.withdraw(attempt.job):
-            self._give_up(attempt, End.NOT_STARTED)
+            holders = self.services.threads.describe_holders()
+            if holders:
+                logs.log.warning("%s was not started. %s", attempt.tool.name, holders)
+            self._give_up(attempt, End.NOT_STARTED, holders)
         else:
             self._give_up(attempt)
 
-    def _give_up(self, attempt: Attempt, end: End = End.RUNNING_ON) -> None:
+    def _give_up(
+        self, attempt: Attempt, end: End = End.RUNNING_ON, holders: str = ""
+    ) -> None:
         """Answer without the tool; observers get a report that comes after all."""
         if self.under_way.get(attempt.state) is not attempt:
             return  # it ended in time
@@ -327,7 +339,7 @@ class Attempts(Struct, eq=False):
             attempt.watcher,
             attempt.state,
             attempt.tool,
-            Unfinished(end, attempt.by_cancel),
+            Unfinished(end, attempt.by_cancel, holders),
             None,
         )
 

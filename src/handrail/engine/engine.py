@@ -15,10 +15,7 @@ from contextlib import suppress
 from contextvars import ContextVar
 from copy import copy
 from functools import partial
-from secrets import token_hex
 from threading import Event as Flag
-from threading import Lock
-from time import monotonic
 from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
 from msgspec import Struct
@@ -48,17 +45,16 @@ from handrail.core.history import Window, sanitize
 from handrail.core.loop_detection import detect_loops
 from handrail.core.policy import Policy
 from handrail.core.preview import PreviewBatch
-from handrail.core.redaction import KnownSecrets, Redactor, texts_in
+from handrail.core.redaction import ForeignSecrets, KnownSecrets, Redactor, texts_in
 from handrail.core.retries import Backoff, describe_waits, next_model_wait
 from handrail.core.run_settings import Deadline, RunSettings
-from handrail.core.started import StartedWrites
 from handrail.core.structured_output import find_way, track_output
 from handrail.core.trust import (
     UNKNOWN,
     Trust,
     label_recorded,
-    list_trusted_texts,
 )
+from handrail.core.writes import StartedWrites
 from handrail.credentials.secret import Secret
 from handrail.dialects.boundaries import Boundaries
 from handrail.effects import Resource
@@ -108,10 +104,11 @@ from handrail.journal.codec import (
     toolset_digest,
 )
 from handrail.journal.cursor import JournalCursor
-from handrail.messages import Message, Options, ToolMessage, Turn
+from handrail.messages import Message, Options, Turn
 from handrail.ports import (
     Approver,
     AuditStore,
+    ConnectedStore,
     GatheringStore,
     LeaseStore,
     LedgerStore,
@@ -131,10 +128,13 @@ from handrail.records import AuditRecord, ModelWait, RunRecord, StoredRun, Write
 from handrail.runs import Run
 from handrail.sandboxes import levels
 from handrail.schemas import hints
+from handrail.surroundings.chance import token_hex
+from handrail.surroundings.clock import monotonic
+from handrail.tools.declaration import is_async
 from handrail.tools.shared_limits import SharedLimits
 from handrail.tools.tool import BaseTool
 from handrail.tools.toolset import Tools, Toolset
-from handrail.workers import reimport
+from handrail.workers import fork_safety, reimport
 
 MOST_TENANTS_REMEMBERED = 1_000
 """For how many scopes a process keeps an engine at hand; one for another is made when it is needed."""
@@ -232,12 +232,18 @@ class Deployment:
         self.tenants: OrderedDict[str, Engine] = OrderedDict()
         """Those of other scopes, the last used at the end."""
         self.remembered: OrderedDict[str, Progress] = OrderedDict()
-        self.live: dict[str, ActiveRun] = {}
-        """These two are by the names of runs as a store keeps them."""
-        self.guard = Lock()
+        """By the names of runs as a store keeps them, as the next."""
+        self.guard = fork_safety.new_lock()
         self.is_closed = False
         self.has_forgotten = False
         """Whether a run was forgotten, so that one of an unknown name may be an old one."""
+        self.process = os.getpid()
+        """The process in which the store was opened."""
+        fork_safety.reset_after_fork(self._forget_live)
+
+    def _forget_live(self) -> None:
+        """Drive no run: in a fork, its parent goes on with them."""
+        self.live: dict[str, ActiveRun] = {}
 
 
 class Engine:
@@ -269,11 +275,13 @@ class Engine:
                 f"result_bytes is {result_bytes}; at least {results.LEAST_RESULT_BYTES} are needed"
             )
         _check("policy", policy, isinstance(policy, Policy), "a `Policy`")
+        if is_async(type(policy).judge if policy is not None else None):
+            raise ConfigError(
+                f"`judge` of {type(policy).__name__} is async, and nobody would await it; make it a plain function"
+            )
         _check("budget", budget, isinstance(budget, Budget), "a `Budget`")
         _check("approver", approver, callable(approver), "a function that is asked")
-        # a generator would be used up
-        listed = isinstance(observers, Collection) and all(map(callable, observers))
-        _check("observers", observers, listed, "a list of functions")
+        _check_observers(observers)
         self.tools = tools if isinstance(tools, Toolset) else Toolset(tools)
         for tool in with_steps(self.tools):
             tool.check_names()
@@ -301,7 +309,10 @@ class Engine:
             repair=repair,
         )
         """What is the same for all runs; each one replaces what is its own."""
-        limits = SharedLimits(opened, now) if isinstance(opened, LimitStore) else None
+        limits = None
+        if isinstance(opened, LimitStore):
+            limits = SharedLimits(opened, now)
+            fork_safety.reset_after_fork(limits.reset)
         self.services = SharedResources(_resolve_notifier(notify), limits)
         self._models: dict[str, Model] = {}
         self._away = AwayModels(now)
@@ -449,8 +460,7 @@ class Engine:
             policy: In place of the runtime's.
             said: What people have said to the model, where the run has no messages.
             is_audited: Whether the run is written into the audit log; not one that has been written there before.
-            by_calls: Its turns are calls of `call` and `handle`. One with a name continues where the last call left it;
-                results of one without are not kept, since nobody can read on.
+            by_calls: Its turns are calls of `call` and `handle`. One with a name continues where the last call left it.
 
         Raises:
             SetupError: The runtime is closed, or a worker process imports the module that makes this call.
@@ -465,6 +475,8 @@ class Engine:
         principal = self.principal if principal is None else principal
         secrets = self.known_secrets(inject) if inject else self._known_secrets
         flow_state = self._make_flow(flow)
+        if observers:
+            _check_observers(observers)
         listening, trace = self._gather_observers(
             (*self.observers, *observers),
             run_id,
@@ -477,9 +489,13 @@ class Engine:
         trail = None
         if is_audited and self._audits is not None:
             trail = self._make_trail(run_id, secrets, principal)
+        policy = policy or self.policy
+        foreign_secrets: KnownSecrets | None = secrets if secrets.forms else None
+        if policy.foreign_secrets == "hide":
+            foreign_secrets = ForeignSecrets(secrets)
         settings = replace(
             self.settings,
-            policy=policy or self.policy,
+            policy=policy,
             run_id=run_id,
             deadline=Deadline.within(budget.time_s, started),
             keeps=run is not None or not by_calls,
@@ -488,6 +504,7 @@ class Engine:
             tell=partial(tell_all, listening, run_id) if listening else None,
             trail=trail,
             secrets=secrets if secrets.forms else None,
+            foreign_secrets=foreign_secrets,
             injected=inject or {},
             refusal=None if flow_state is None else flow_state.refusal,
             trust=progress.trust,
@@ -596,6 +613,12 @@ class Engine:
             raise SetupError(
                 "this runtime is closed, and so are its tools; enter it by `with`, or make a new one"
             )
+        if self._deployment.process != os.getpid():
+            if isinstance(self._store_of_all, ConnectedStore):
+                # a store that is away fails the calls that need it
+                with suppress(StoreUnavailable):
+                    self._store_of_all.reopen()
+            self._deployment.process = os.getpid()
 
     def known_secrets(self, inject: Mapping[str, Any]) -> KnownSecrets:
         """Return the runtime's secrets and the injected values, except those declared with `secret=False`."""
@@ -662,7 +685,7 @@ class Engine:
         if self._deployment.live.setdefault(name, active) is not active:
             raise RunUnderWay(f"the run {active.id!r} is under way already")
         if active.has_observers:
-            active.tell(RunStarted(active.id, model))
+            active.tell(RunStarted(active.id, model, active.resumed_by))
 
     def finish_run(self, active: ActiveRun, ending: Ending) -> Run[Any]:
         """Close a run, announce its end, and return its `Run`."""
@@ -723,11 +746,15 @@ class Engine:
             tools = self._showing.callable_tools(turn.calls, active.selector)
         progress = active.progress
         started = yield from self._find_started(active, number, names)
+        settings = active.settings
+        if not from_model or positions:
+            # no model reads the results of calls by code: it may need a key that a tool returns
+            settings = replace(settings, foreign_secrets=settings.secrets)
         return Batch(
             turn.calls,
             turn.finish,
             tools,
-            active.settings,
+            settings,
             budget=active.budget,
             spent=progress.spent,
             turn=number,
@@ -938,7 +965,9 @@ class Engine:
             RunUnderWay: A run of that id is under way already.
         """
         sound = sanitize(messages, reads=self.reads)
-        self._note_origins(active.progress.trust, messages[active.earlier :])
+        active.progress.trust.note_handed_over(
+            messages[active.earlier :], self.label_result
+        )
         active.open_conversation(
             sound.messages,
             None if output is None else track_output(output, find_way(model)),
@@ -950,13 +979,6 @@ class Engine:
         self.register_run(active, model.name)
         if sound.notes:
             active.tell(HistoryMended(sound.notes))
-
-    def _note_origins(self, trust: Trust, messages: Sequence[Message]) -> None:
-        """Take into account what a run begins with: what people say in it, and results that were handed over."""
-        trust.trust_words(list_trusted_texts(messages, trust))
-        for message in messages:
-            if isinstance(message, ToolMessage):
-                trust.note(self.label_result(message.result))
 
     def label_result(self, result: ToolResult) -> ToolResult:
         """Return a result that was recorded or handed over, with its whole label."""
@@ -1351,7 +1373,7 @@ class Engine:
             idempotency_key=call.key,
             fence=lease.claimed.fence if lease else 0,
             read_kept=lambda handle: result_now(
-                self.store.load_result(active.id, handle)
+                self.store.load_result(active.keeps_under, handle)
             ),
             report=report,
         )
@@ -1464,6 +1486,7 @@ def make_run_input(
         flow=rules_as_json(active.flow.rules) if active.flow is not None else (),
         boundary_secret=active.boundaries.secret if active.boundaries else "",
         trust=active.progress.trust.inherited,
+        principal=active.principal,
     )
 
 
@@ -1484,6 +1507,18 @@ def refuse_assignment(runtime: object, name: str) -> None:
 def _check(setting: str, given: object, is_one: bool, what: str) -> None:
     if given is not None and not is_one:
         raise ConfigError(f"{setting} is {given!r}; it takes {what}")
+
+
+def _check_observers(observers: Sequence[Observer]) -> None:
+    # a generator would be used up
+    listed = isinstance(observers, Collection) and all(map(callable, observers))
+    _check("observers", observers, listed, "a list of functions")
+    for observer in observers:
+        if is_async(observer):
+            raise ConfigError(
+                f"the observer {observer!r} is async, and nobody would await it; take a plain function, "
+                "which may put the event into a queue of yours"
+            )
 
 
 def _resolve_notifier(notify: str | Notifier | None) -> Notifier | None:

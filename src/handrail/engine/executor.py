@@ -7,6 +7,8 @@ Rule 1: everything here happens in the scheduler's own thread; other threads onl
         that comes after the scheduler has ended (`SyncRuntime.call` has returned, the event loop is closed) is recorded
         in the thread that reports it.
 Rule 2: an effect says what it is for. Nothing here looks into the generator that has yielded it.
+Rule 3: all code of tools and observers finds the caller's context variables. What a timer, a thread, a task or the
+        store brings back goes on `within` them.
 """
 
 from __future__ import annotations
@@ -16,9 +18,9 @@ import inspect
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future as ThreadFuture
 from contextlib import AbstractContextManager, nullcontext, suppress
+from contextvars import copy_context
 from functools import partial
 from threading import Event as Flag
-from time import monotonic
 from typing import Any, cast
 
 from msgspec import Struct
@@ -30,6 +32,7 @@ from handrail.context import Context
 from handrail.core import retries
 from handrail.core.admission import LONGEST_ADMISSION_S, Admitted, admit
 from handrail.core.batch import Batch, CallState
+from handrail.core.redaction import NO_SECRETS, ForeignSecrets
 from handrail.core.run_settings import RunSettings
 from handrail.effects import (
     Admit,
@@ -59,7 +62,7 @@ from handrail.engine.attempts import Attempt, Attempts, is_awaitable
 from handrail.engine.engine import Engine, current_engine
 from handrail.engine.leases import BEAT_S, Lease
 from handrail.engine.nested_runs import Nested, hold_while
-from handrail.engine.scheduler import AsyncWork, Handle, Scheduler
+from handrail.engine.scheduler import AsyncWork, Handle, Scheduler, call_within
 from handrail.errors import (
     Code,
     Failure,
@@ -79,6 +82,7 @@ from handrail.futures import StoreFuture, then, wait_for
 from handrail.ports import LeaseStore
 from handrail.records import ApprovalRequest
 from handrail.sandboxes import levels
+from handrail.surroundings.clock import monotonic
 from handrail.tools.shared_limits import uncounted
 from handrail.tools.tool import BaseTool
 from handrail.workers.threads import ThreadTask
@@ -120,7 +124,7 @@ class StoreQuestion(PendingEffect, eq=False, kw_only=True):
     def __call__(self, done: ThreadFuture[Any]) -> None:
         """Bring the answer to the scheduler's thread."""
         executor = self.executor
-        executor.scheduler.call_soon_threadsafe(executor.read_store_answer, self, done)
+        executor.call_soon(executor.read_store_answer, self, done)
 
 
 class Deciding(Struct, eq=False):
@@ -151,6 +155,8 @@ class BatchExecutor:
         runtime: Any,
     ) -> None:
         self.engine = engine
+        self.within: Callable[..., None] = partial(call_within, copy_context())
+        """Calls a function with the context variables of the caller of this batch."""
         self.runtime = runtime
         """The `Runtime` or `SyncRuntime` that drives the batch, for tools that start runs."""
         self.scheduler = scheduler
@@ -177,8 +183,9 @@ class BatchExecutor:
             services=engine.services,
             scheduler=scheduler,
             now=engine.now,
+            within=self.within,
             troubled=self.troubled,
-            secrets=active.settings.secrets,
+            secrets=ForeignSecrets(active.settings.secrets or NO_SECRETS),
         )
         self.surrounds = (
             active.recording is not None
@@ -282,7 +289,11 @@ class BatchExecutor:
                 self.compute(state, effect, function)
             case Keep(text=text):
                 self.ask_store(
-                    state, effect, self.engine.store.save_result, self.active.id, text
+                    state,
+                    effect,
+                    self.engine.store.save_result,
+                    self.active.keeps_under,
+                    text,
                 )
             case Wait(seconds=seconds):
                 pending = self.wait(state, effect)
@@ -349,6 +360,10 @@ class BatchExecutor:
 
     # ------------------------------------------------------------------ waiting
 
+    def call_soon(self, then: Callable[..., Any], *args: Any) -> None:
+        """Call in the scheduler's thread, with the caller's context variables; from any thread."""
+        self.scheduler.call_soon_threadsafe(self.within, then, *args)
+
     def wait(self, state: CallState, effect: Effect[Admitted]) -> PendingEffect:
         """Note that a call waits for the answer to an effect."""
         pending = PendingEffect(effect)
@@ -384,7 +399,8 @@ class BatchExecutor:
     ) -> None:
         """Run a coroutine for a call, and call `then` with its value unless the call is cancelled meanwhile."""
         pending = self.wait(state, effect)
-        task = AsyncWork(work, partial(self.end_async, state, pending, then))
+        end = partial(self.end_async, state, pending, then)
+        task = AsyncWork(work, partial(self.within, end))
         pending.stop = task
         scheduler.start(self.scheduler, task)
 
@@ -395,9 +411,7 @@ class BatchExecutor:
         pending = self.wait(state, effect)
         answer = self.engine.services.computing_threads.call(function)
         answer.add_done_callback(
-            lambda done: self.scheduler.call_soon_threadsafe(
-                self.take_computed, state, pending, done
-            )
+            lambda done: self.call_soon(self.take_computed, state, pending, done)
         )
 
     def take_computed(
@@ -447,7 +461,7 @@ class BatchExecutor:
         work = partial(_decide, effect, settings, events=events, decisions=decisions)
         end = partial(self.take_decision, state, pending, events, decisions)
         job = self.engine.services.deciding_threads.submit(
-            work, partial(self.scheduler.call_soon_threadsafe, end)
+            work, partial(self.call_soon, end)
         )
         until = monotonic() + LONGEST_ADMISSION_S
         self.wait_for_decision(state, pending, job, decisions, until)
@@ -572,13 +586,7 @@ class BatchExecutor:
         pending = PendingEffect(effect)
         if call.resources:
             self.reserving = {*self.reserving, state}
-            turn = partial(
-                self.scheduler.call_soon_threadsafe,
-                self.take_turn,
-                state,
-                pending,
-                call,
-            )
+            turn = partial(self.call_soon, self.take_turn, state, pending, call)
             resources = self.engine.qualify_resources(call.resources)
             if not self.engine.services.reserve(state, resources, turn):
                 self.waits[state] = pending
@@ -673,7 +681,9 @@ class BatchExecutor:
         if not answer.done():
             question.silent_at = asked_at + STORE_S
             if self.silence is None:
-                self.silence = self.scheduler.call_rarely(STORE_S, self.check_silence)
+                self.silence = self.scheduler.call_rarely(
+                    STORE_S, self.within, self.check_silence
+                )
 
     def claim(self, state: CallState, effect: Claim) -> None:
         """Claim a write, once the writes that ended before it in this run are settled."""
@@ -713,6 +723,7 @@ class BatchExecutor:
             effect,
             self.engine.unsaved,
             self.scheduler,
+            self.within,
         )
         answer.add_done_callback(sent)
         self.answer(state, True)
@@ -762,7 +773,11 @@ class BatchExecutor:
         )
         if isinstance(effect, Settle):
             refused = partial(
-                late_results.tell_refused, self.active, state.call, effect
+                self.within,
+                late_results.tell_refused,
+                self.active,
+                state.call,
+                effect,
             )
             self.engine.unsaved.settle(effect, self.leases[state].claim, refused)
         self.throw(state, error)
@@ -905,7 +920,9 @@ class BatchExecutor:
                 flag=flag,
             )
         if traits.writes:
-            self.leases[state].attempt = effect.attempt
+            lease = self.leases[state]
+            lease.attempt = effect.attempt
+            lease.doubtful = effect.doubtful
         start = tool.bind_call(call.bound, context, self.active.injected)
         if self.surrounds:
             start = self.surround(state, effect, start)
@@ -1042,7 +1059,7 @@ class BatchExecutor:
             lease.renew(self.engine.leases)
         if self.progress is not None and not flag.is_set():
             self.progress.append((state, Progressed(state.call, done, total, note)))
-            self.scheduler.call_soon_threadsafe(self.tell_progress)
+            self.call_soon(self.tell_progress)
 
     def tell_progress(self) -> None:
         """Tell observers the progress of tools, except of calls that have their result."""
@@ -1104,7 +1121,10 @@ class BatchExecutor:
             state,
             lease=lease,
             outcome=outcome,
-            newest=lease is not None and lease.attempt == attempt.number,
+            within=self.within,
+            alone=lease is not None
+            and lease.attempt == attempt.number
+            and not lease.doubtful,
         )
         if state in self.reserving and (
             self.error is not None or self.batch.results[state.index] is not None
@@ -1137,7 +1157,7 @@ class BatchExecutor:
 
     def cancel_soon(self) -> None:
         """Cancel in the scheduler's thread; from any thread."""
-        self.scheduler.call_soon_threadsafe(self.cancel)
+        self.call_soon(self.cancel)
 
     def cut_short(self, state: CallState, effect: Effect[Admitted]) -> None:
         """Answer an effect that is not performed, or not to its end, because the run was cancelled."""

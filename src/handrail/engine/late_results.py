@@ -13,7 +13,7 @@ from functools import partial
 from msgspec import Struct
 
 from handrail import logs
-from handrail.calls import ToolCall
+from handrail.calls import TRUSTED, ToolCall
 from handrail.core.batch import CallState
 from handrail.core.redaction import KnownSecrets
 from handrail.core.results import plain
@@ -36,21 +36,25 @@ def settle(
     *,
     lease: Lease | None,
     outcome: Outcome,
-    newest: bool,
+    within: Callable[..., None],
+    alone: bool,
 ) -> None:
     """Settle the claim of a write that ended late, now or as soon as the store answers.
 
     Args:
         lease: None of a read.
-        newest: Whether no attempt was started after this one. A late "nothing happened" speaks for its own attempt
-            only: a newer one may have done it.
+        within: Calls a function with the context variables of the caller.
+        alone: Whether no other attempt can have taken effect. A late "nothing happened" speaks for its own attempt
+            only: an earlier or a newer one may have done it.
     """
     if lease is None:
         return
-    settlement = _settlement(state, lease, outcome, active.settings.secrets)
-    if settlement is None or not (newest or settlement.state == "done"):
+    label = TRUSTED if state.admitted is None else state.admitted.traits.label
+    secrets = active.settings.secrets_for(label)
+    settlement = _settlement(state, lease, outcome, secrets)
+    if settlement is None or not (alone or settlement.state == "done"):
         return
-    refused = partial(tell_refused, active, state.call, settlement)
+    refused = partial(within, tell_refused, active, state.call, settlement)
     keep = partial(unsaved.settle, settlement, lease.claim, refused)
     try:
         answer = store.settle(settlement)
@@ -107,6 +111,7 @@ class SentSettlement(Struct, eq=False, gc=False):
     settle: Settle
     unsaved: UnsavedRecords
     scheduler: Scheduler
+    within: Callable[..., None]
 
     def __call__(self, done: Future[bool]) -> None:
         """Keep an end that the store did not take, or report one that it refused; in the store's thread."""
@@ -121,7 +126,7 @@ class SentSettlement(Struct, eq=False, gc=False):
                 self._tell_refused()
 
     def _tell_refused(self) -> None:
-        tell_refused(self.active, self.call, self.settle)
+        self.within(tell_refused, self.active, self.call, self.settle)
 
 
 def store_unavailable(error: BaseException) -> StoreUnavailable:

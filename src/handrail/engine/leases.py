@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from concurrent.futures import Future
 from functools import partial
-from time import monotonic
 
 from handrail import logs
 from handrail.core.writes import LEASE_BEYOND_TIMEOUT_S, LONGEST_LEASE_S
 from handrail.effects import Claim, Claimed, ClaimState, Renew
 from handrail.futures import StoreAnswer, then
 from handrail.ports import LeaseStore
+from handrail.surroundings.clock import monotonic
 
 # How often leases are checked for renewal: at least three times within the shortest lease.
 BEAT_S = LEASE_BEYOND_TIMEOUT_S / 3
@@ -32,7 +32,15 @@ class Lease:
         name: The tool's, for the log.
     """
 
-    __slots__ = ("_renewal_s", "_until", "attempt", "claim", "claimed", "name")
+    __slots__ = (
+        "_renewal_s",
+        "_until",
+        "attempt",
+        "claim",
+        "claimed",
+        "doubtful",
+        "name",
+    )
 
     def __init__(self, claim: Claim, claimed: Claimed, asked: float, name: str) -> None:
         self.claim = claim
@@ -40,6 +48,8 @@ class Lease:
         self.name = name
         self.attempt = 0
         """Number of the newest attempt that was started under it; 0 before the first."""
+        self.doubtful = False
+        """Whether an attempt before the newest one may have taken effect."""
         self._until = asked + claim.lease_s
         if claimed.state is ClaimState.CHECK:
             # it counts from when the requests of its earlier owners can no longer arrive

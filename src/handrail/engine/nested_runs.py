@@ -22,7 +22,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from functools import partial
 from inspect import iscoroutinefunction
-from time import monotonic
 from typing import Any, Literal, Protocol, TypeVar, cast
 
 from msgspec import Struct
@@ -33,7 +32,14 @@ from handrail.core.trust import Trust
 from handrail.engine import verbs
 from handrail.engine.active_run import ActiveRun
 from handrail.engine.engine import Engine, Verb, current_call
-from handrail.errors import JournalMismatch, RunWaits, SetupError, ToolError
+from handrail.errors import (
+    Code,
+    FarFailure,
+    JournalMismatch,
+    RunWaits,
+    SetupError,
+    ToolError,
+)
 from handrail.journal.codec import (
     RunInput,
     budget_from_json,
@@ -41,12 +47,14 @@ from handrail.journal.codec import (
     input_from_json,
 )
 from handrail.journal.cursor import working_time_s
-from handrail.messages import Message, conversation_of
+from handrail.messages import Message, ToolMessage, conversation_of
 from handrail.ports import Model
 from handrail.records import StoredRun
 from handrail.runs import Run
+from handrail.surroundings.clock import monotonic
 from handrail.tools.function_tool import FunctionTool
 from handrail.tools.keys import digest
+from handrail.workers.threads import waiting_for_tools
 
 T = TypeVar("T")
 
@@ -81,8 +89,10 @@ class Nested(Struct, eq=False):
         """See `Context.run`."""
         runtime = runtime or self.runtime
         if not iscoroutinefunction(runtime.run):
-            return await asyncio.to_thread(
-                partial(self.run_blocking, question, runtime=runtime, **options)
+            starting = partial(self.run_blocking, question, runtime=runtime, **options)
+            # not `asyncio.to_thread`, whose few threads would wait for each other
+            return await asyncio.wrap_future(
+                self.engine.services.threads.call(starting)
             )
         run: Run[Any] = await runtime._perform(
             self._run(self._engine_for(runtime, options), question, options)
@@ -100,7 +110,8 @@ class Nested(Struct, eq=False):
                     "a run of an asyncio runtime is started by an async tool: `await context.run(...)`"
                 )
             starting = self.run(question, runtime=runtime, **options)
-            return asyncio.run_coroutine_threadsafe(starting, self.loop).result()
+            with waiting_for_tools():
+                return asyncio.run_coroutine_threadsafe(starting, self.loop).result()
         run: Run[Any] = runtime._perform(
             self._run(self._engine_for(runtime, options), question, options)
         )
@@ -355,8 +366,13 @@ Args:
 
 
 def _answer(name: str, run: Run, output: Any) -> Any:
-    if not run.ok:
-        raise ToolError(
-            f"`{name}` ended without an answer ({run.status}): {run.reason}"
-        )
-    return run.text if output is None else run.output
+    if run.ok:
+        return run.text if output is None else run.output
+    message = f"`{name}` ended without an answer ({run.status}): {run.reason}"
+    for each in run.messages:
+        failure = each.result.failure if isinstance(each, ToolMessage) else None
+        if failure is not None and failure.code == Code.IN_DOUBT:
+            # the agent's write is in doubt for whoever asked the agent too
+            doubt = f"{message}. {failure.message}"
+            raise FarFailure(replace(failure, message=doubt, retryable=False))
+    raise ToolError(message)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import takewhile
-from time import time
 from typing import Any
 
 from msgspec.structs import replace
@@ -44,6 +43,7 @@ from handrail.ports import Approver, LedgerStore, Model, Observer, Selector
 from handrail.process_identity import has_left, owner
 from handrail.records import JournalEntry, RunRecord, StoredRun
 from handrail.runs import Run
+from handrail.surroundings.clock import unix_time
 
 
 def require_run(stored: StoredRun | None, run_id: str) -> StoredRun:
@@ -76,7 +76,7 @@ def is_under_way(record: RunRecord) -> bool:
     """
     if record.status != "running" or record.owner in ("", owner()):
         return False
-    return not has_left(record.owner, time() - record.updated)
+    return not has_left(record.owner, unix_time() - record.updated)
 
 
 def check_left(record: RunRecord) -> None:
@@ -208,15 +208,10 @@ def _read_trust(engine: Engine, rounds: Sequence[Round]) -> Trust:
     for each in rounds:
         if each.asked.trust is not None:
             trust.inherit(each.asked.trust)
-        trust.trust_words(list_trusted_texts(each.asked.messages, trust))
-        handed_over = [
-            m.result for m in each.asked.messages if isinstance(m, ToolMessage)
-        ]
-        recorded = [
-            result_from_json(step.body) for step in each.steps if step.kind == "call"
-        ]
-        for result in (*handed_over, *recorded):
-            trust.note(engine.label_result(result))
+        trust.note_handed_over(each.asked.messages, engine.label_result)
+        for step in each.steps:
+            if step.kind == "call":
+                trust.note(engine.label_result(result_from_json(step.body)))
     return trust
 
 
@@ -263,6 +258,9 @@ def open_stored_run(
 ) -> tuple[ActiveRun, RunInput, Model]:
     """Return a stored run as an active one, its input and its model.
 
+    Args:
+        principal: Who resumes it. The run goes on acting for the person it was started for.
+
     Raises:
         ConfigError: It is a workflow, or its model was an object, which cannot be stored.
         JournalMismatch: Its input cannot be read by this version.
@@ -288,11 +286,12 @@ def open_stored_run(
         options=asked.options,
         selector=selector,
         flow=rules_from_json(asked.flow) if flow is None else flow,
-        principal=principal,
+        principal=asked.principal,
         approver=approver,
         policy=policy_of(engine, stored),
         is_audited=is_audited,
     )
+    active.note_resumed_by(engine.principal if principal is None else principal)
     active.keep_boundaries(asked.boundary_secret)
     resolved = engine.resolve_model(model if model is not None else asked.model)
     messages = asked.messages

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from asyncio import AbstractEventLoop
 from collections.abc import Awaitable, Callable
+from contextvars import Context
 from typing import Any, Protocol
 
 from msgspec import Struct
@@ -93,3 +94,8 @@ def start(scheduler: Scheduler, work: AsyncWork) -> None:
         scheduler.continue_in_task(work)
     else:
         work.ended(work, outcome)
+
+
+def call_within(variables: Context, then: Callable[..., Any], *args: Any) -> None:
+    """Call a function with these context variables: with a copy, since a context cannot be entered twice at once."""
+    variables.copy().run(then, *args)

@@ -6,11 +6,13 @@ Safe for threads: several event loops, or several threads with a blocking driver
 from __future__ import annotations
 
 import asyncio
+import atexit
+import os
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
-from threading import Lock
 from typing import Any, cast
+from weakref import WeakSet
 
 from handrail import logs
 from handrail.context import Context
@@ -32,17 +34,25 @@ from handrail.engine.user_code import (
 from handrail.errors import Json
 from handrail.ports import Approver, Notifier
 from handrail.records import ApprovalRequest
+from handrail.surroundings.clock import monotonic, sleep
 from handrail.tools.locks import Locks
 from handrail.tools.rate_limits import Limits
 from handrail.tools.shared_limits import SharedLimits
 from handrail.tools.tool import BaseTool
+from handrail.workers import fork_safety
 from handrail.workers.file_walls import declared_files, wall_for
 from handrail.workers.processes import ProcessPool, WorkerCall
 from handrail.workers.sandboxed import SandboxedCall
 from handrail.workers.threads import ThreadPool, run_tool
 
 LONGEST_NOTICE_S = 15.0
-"""How long a call that waits for people is held until they are notified."""
+"""How long it may take to notify people of a question."""
+
+NOTICE_GRACE_S = 1.0
+"""How long a call that waits for people waits for their notice too. After that the notice goes on by itself."""
+
+MOST_NOTICES = 1000
+"""How many notices may be under way. A notifier that hangs must not fill the memory."""
 
 MOST_QUESTIONS_REMEMBERED = 10_000
 """How many questions a process remembers of which nobody was notified, and as many whose refusal was returned."""
@@ -60,7 +70,7 @@ class RecentNames:
     def __init__(self, most: int) -> None:
         self._most = most
         self._names: dict[str, None] = {}
-        self._guard = Lock()
+        self._guard = fork_safety.new_lock()
 
     def __contains__(self, name: str) -> bool:
         return name in self._names
@@ -108,14 +118,19 @@ class SharedResources:
         """Questions that were stored here, and of which nobody was notified."""
         self.returned = RecentNames(MOST_QUESTIONS_REMEMBERED)
         """Refusals that were returned to a call already."""
+        self._guard = fork_safety.new_lock()
+        self._opened: dict[int, BaseTool] = {}
+        fork_safety.reset_after_fork(self._forget_calls)
+
+    def _forget_calls(self) -> None:
+        """Have no call under way: in a fork, those of its parent never end."""
         self.given_up: set[Any] = set()
         """Attempts that were answered without their tool, kept alive until it reports."""
         self._locks = Locks()
-        self._guard = Lock()
         self._waiting: dict[Hashable, Callable[[], Any]] = {}
-        self._opened: dict[int, BaseTool] = {}
         self._opening: dict[int, Future[Returned | Raised]] = {}
         self._openers: set[asyncio.Task[None]] = set()
+        self._notices: set[asyncio.Task[None]] = set()
 
     def call_isolated(
         self,
@@ -190,13 +205,34 @@ class SharedResources:
         )
 
     async def notify(self, question: ApprovalRequest) -> None:
-        """Call the notifier with a question; log what goes wrong there."""
+        """Call the notifier with a question, and wait for it a moment. It is logged if nobody could be notified."""
+        if len(self._notices) >= MOST_NOTICES:
+            logs.log.warning(
+                "nobody was notified of the question %r: %d notices are under way",
+                question.id,
+                MOST_NOTICES,
+            )
+            return
+        notice = asyncio.ensure_future(self._notify(question))
+        self._notices.add(notice)
+        notice.add_done_callback(self._notices.discard)
+        _wait_for_at_exit(notice)
+        await asyncio.wait([notice], timeout=NOTICE_GRACE_S)
+
+    async def _notify(self, question: ApprovalRequest) -> None:
         assert self.notifier is not None
+        outcome: Returned | Raised
         try:
             notice = call_user(partial(self.notifier, question), self._notifier_threads)
             outcome = await asyncio.wait_for(notice, LONGEST_NOTICE_S)
         except TimeoutError as error:
             outcome = Raised(error)
+        except asyncio.CancelledError:
+            logs.log.warning(
+                "perhaps nobody was notified of the question %r: the event loop ended; close the runtime first",
+                question.id,
+            )
+            raise
         if isinstance(outcome, Raised):
             logs.log_exception(
                 f"nobody was notified of the question {question.id!r}", outcome.error
@@ -256,7 +292,14 @@ class SharedResources:
             opening.set_result(outcome)
 
     async def close(self) -> None:
-        """Close the tools that were opened, last one first, and the threads and processes; failures are logged."""
+        """Close the tools that were opened, last one first, and the threads and processes; failures are logged.
+
+        Notices that are under way come first: each ends in a bounded time.
+        """
+        here = asyncio.get_running_loop()
+        notices = [each for each in self._notices if each.get_loop() is here]
+        if notices:
+            await asyncio.wait(notices)
         while self._opened:
             _, tool = self._opened.popitem()
             if isinstance(outcome := await _close(tool), Raised):
@@ -270,6 +313,28 @@ class SharedResources:
             pool.close()
         self._approver_threads.close()
         self._notifier_threads.close()
+
+
+_notices_here: WeakSet[asyncio.Task[None]] = WeakSet()
+_process = 0
+
+
+def _wait_for_at_exit(notice: asyncio.Task[None]) -> None:
+    """Let this process wait for a notice at its end: a blocking program may end without closing its runtime."""
+    global _process
+    if _process != os.getpid():
+        _process = os.getpid()
+        _notices_here.clear()  # those of the process that this one was forked from
+        atexit.register(_wait_for_notices)
+    _notices_here.add(notice)
+
+
+def _wait_for_notices() -> None:
+    until = monotonic() + LONGEST_NOTICE_S
+    while monotonic() < until and any(
+        each.get_loop().is_running() and not each.done() for each in list(_notices_here)
+    ):
+        sleep(0.01)
 
 
 async def _close(tool: BaseTool) -> Returned | Raised:

@@ -15,7 +15,6 @@ from functools import partial
 from itertools import count
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread, current_thread
-from time import monotonic
 from typing import Any, TypeVar
 
 from handrail.effects import End, Outcome, Raised, Returned, Unfinished
@@ -24,6 +23,7 @@ from handrail.engine.executor import BatchExecutor
 from handrail.engine.scheduler import AsyncWork
 from handrail.engine.user_code import await_outcome
 from handrail.errors import SetupError
+from handrail.surroundings.clock import monotonic
 from handrail.workers import fork_safety
 
 T = TypeVar("T")
@@ -186,10 +186,10 @@ class LoopThread:
     """One event loop in a daemon thread, started when it is first needed."""
 
     def __init__(self) -> None:
-        fork_safety.reset_after_fork(self)
+        fork_safety.reset_after_fork(self.reset)
 
     def reset(self) -> None:
-        """See `fork_safety.ForkSafe.reset`."""
+        """See `fork_safety.reset_after_fork`."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: Thread | None = None
         self._guard = Lock()

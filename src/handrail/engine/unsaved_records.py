@@ -5,17 +5,17 @@ that this process left. Until the store has them, a repeated call of such a writ
 
 Rule 1: only records that may be sent twice are held: a settlement names its fence, an entry its epoch. A store that has
         the record already, or has given the write or the run to another process, changes nothing.
-Rule 2: no caller waits here: a thread offers the records again, and ends when none is left.
+Rule 2: no caller waits here: a thread offers the records again, and ends when none is left. It does so in steps that
+        say what they wait for, so a simulation takes them without a thread; see `spawn`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from contextlib import suppress
 from threading import Condition, Thread
-from time import monotonic
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
 from msgspec import Struct
 
@@ -25,7 +25,10 @@ from handrail.errors import Fenced
 from handrail.futures import StoreAnswer, result_now
 from handrail.ports import LedgerStore, LookUpStore, RunStore, Store
 from handrail.records import JournalEntry
+from handrail.surroundings.clock import monotonic
 from handrail.workers import fork_safety
+
+T = TypeVar("T")
 
 FIRST_WAIT_S = 0.1
 LONGEST_WAIT_S = 30.0
@@ -34,6 +37,9 @@ LONGEST_WAIT_S = 30.0
 MOST_UNSAVED = 10_000
 LONGEST_HELD_S = 24 * 3600.0
 """Beyond either limit a record is given up: its write is in doubt, as after a crash; its run stays this process's."""
+
+Steps: TypeAlias = "Generator[float | Future[Any], None, None]"
+"""Work that yields what it waits for before it goes on: seconds, or an answer of the store, of whatever kind."""
 
 
 class _Unsaved(Struct, eq=False):
@@ -62,13 +68,13 @@ class UnsavedRecords:
     def __init__(self, store: Store, runs: RunStore | None) -> None:
         self._store = store
         self._runs = runs
-        fork_safety.reset_after_fork(self)
+        fork_safety.reset_after_fork(self.reset)
 
     def reset(self) -> None:
-        """See `fork_safety.ForkSafe.reset`: the records belong to the process that made them."""
+        """See `fork_safety.reset_after_fork`: the records belong to the process that made them."""
         self._unsaved: dict[tuple[str | int, ...], _Unsaved] = {}
         self._change = Condition()
-        self._thread: Thread | None = None
+        self._is_offering = False
         self._open = True
 
     @property
@@ -170,11 +176,9 @@ class UnsavedRecords:
             self._unsaved[unsaved.name] = unsaved
             if len(self._unsaved) > MOST_UNSAVED:
                 _give_up(self._unsaved.pop(next(iter(self._unsaved))))
-            if self._thread is None:
-                self._thread = Thread(
-                    target=self._run, name="handrail unrecorded", daemon=True
-                )
-                self._thread.start()
+            if not self._is_offering:
+                self._is_offering = True
+                spawn(self)
 
     def _ask(self, unsaved: _Unsaved) -> StoreAnswer[Any]:
         if isinstance(unsaved.record, Settle):
@@ -187,32 +191,42 @@ class UnsavedRecords:
         with suppress(Exception):
             self._ask(unsaved)
 
-    # ------------------------------------------------------------------ in the thread
+    # ------------------------------------------------------------------ beside all callers
 
-    def _run(self) -> None:
+    def run(self) -> None:
+        """Offer the records again until the store has them all or this is closed, in the calling thread."""
+        for waits_for in self.offer_until_saved():
+            if isinstance(waits_for, Future):
+                with suppress(Exception):
+                    result_now(waits_for)
+            else:
+                with self._change:
+                    self._change.wait_for(lambda: not self._open, waits_for)
+
+    def offer_until_saved(self) -> Steps:
+        """Offer the records again until the store has them all or this is closed."""
         wait_s = 0.0
         while True:
+            yield wait_s
             with self._change:
-                self._change.wait_for(lambda: not self._open, wait_s)
                 if not self._unsaved or not self._open:
-                    self._thread = None
+                    self._is_offering = False
                     return
                 everything = list(self._unsaved.values())
-            # none after one that was not taken
-            taken = all(map(self._is_over, everything))
-            wait_s = (
-                FIRST_WAIT_S
-                if taken
-                else min(max(2 * wait_s, FIRST_WAIT_S), LONGEST_WAIT_S)
-            )
+            wait_s = min(max(2 * wait_s, FIRST_WAIT_S), LONGEST_WAIT_S)
+            for unsaved in everything:
+                if not (yield from self._is_over(unsaved)):
+                    break  # the next one would not be taken either
+            else:
+                wait_s = FIRST_WAIT_S
 
-    def _is_over(self, unsaved: _Unsaved) -> bool:
+    def _is_over(self, unsaved: _Unsaved) -> Generator[Future[Any], None, bool]:
         """Offer a record; return whether it is dealt with. One that the store could not take moves to the end."""
         over = True
         try:
             if (
-                result_now(self._ask(unsaved)) is False
-                and self._was_refused(unsaved)
+                (yield from _await_answer(self._ask(unsaved))) is False
+                and (yield from self._was_refused(unsaved))
                 and unsaved.refused is not None
             ):
                 unsaved.refused()
@@ -228,17 +242,31 @@ class UnsavedRecords:
                     self._unsaved[unsaved.name] = unsaved
         return over
 
-    def _was_refused(self, unsaved: _Unsaved) -> bool:
+    def _was_refused(self, unsaved: _Unsaved) -> Generator[Future[Any], None, bool]:
         """Whether the ledger has another end. If only the store's answer was lost, it has the same."""
         settle = unsaved.record
         ledger = self._store
         if not isinstance(settle, Settle) or not isinstance(ledger, LedgerStore):
             return False
-        write = result_now(ledger.load_write(settle.scope, settle.key))
+        write = yield from _await_answer(ledger.load_write(settle.scope, settle.key))
         return write is None or (write.fence, write.state) != (
             settle.fence,
             settle.state,
         )
+
+
+def _start_thread(records: UnsavedRecords) -> None:
+    Thread(target=records.run, name="handrail unrecorded", daemon=True).start()
+
+
+spawn: Callable[[UnsavedRecords], None] = _start_thread
+"""Starts `run` beside all callers. A simulation takes the steps of `offer_until_saved` on its own event loop."""
+
+
+def _await_answer(answer: StoreAnswer[T]) -> Generator[Future[Any], None, T]:
+    if isinstance(answer, Future):
+        yield answer
+    return result_now(answer)
 
 
 def _is_same_act(earlier: Claim, claim: Claim) -> bool:

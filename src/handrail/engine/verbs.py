@@ -74,7 +74,10 @@ class Whose(TypedDict, total=False):
     """Whose call or run it is, and whose rules hold for it, in place of the runtime's."""
 
     principal: str | None
-    """On whose behalf: the audit log has it, and where several must agree, this one does not count."""
+    """On whose behalf: the audit log has it, and this person's own approval does not count.
+
+    A stored run keeps the principal that it was started with: of `resume` and `fork`, this is who calls them.
+    """
     scope: str | None
     """The tenant, with records, keys, resources and rates of its own."""
     policy: Policy | None
@@ -434,6 +437,8 @@ def ask_next(
         check_answered(stored, after)
         rounds = yield from load_ended_rounds(engine, stored)
         earlier = read_earlier(engine, rounds, next_turn(stored.steps) - 1)
+        if options.get("principal") is None and not engine.principal:
+            options["principal"] = rounds[-1].asked.principal
         record = replace(stored.record, owner=owner(), result=rounds[-1].result)
         boundary_secret = rounds[-1].asked.boundary_secret
     elif isinstance(after, Run):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Mapping, Sequence
-from threading import Lock
 from typing import Any
 
 from msgspec import Struct
@@ -16,6 +15,7 @@ from handrail.calls import ToolResult
 from handrail.events import Event, HttpExchange, Streamed
 from handrail.history.event_json import event_fields
 from handrail.records import AuditRecord
+from handrail.workers import fork_safety
 
 MOST_RUNS = 500
 MOST_MOMENTS = 20_000
@@ -56,7 +56,7 @@ class RecentMoments:
     """Remembers the runs of this process, the newest ones. Safe for threads."""
 
     def __init__(self) -> None:
-        self._lock = Lock()
+        self._lock = fork_safety.new_lock()
         self._runs: OrderedDict[str, RunMemory] = OrderedDict()
         self._exchange_chars = 0
 

@@ -71,6 +71,8 @@ class RunInput(Struct, frozen=True):
     """Of which the marks around results are made; empty without them."""
     trust: Mapping[str, Json] | None = None
     """What it took over from the run that started it, see `trust.Trust.as_json`; None where that is nothing."""
+    principal: str = ""
+    """On whose behalf it acts, whoever resumes it; empty where nobody is named."""
 
 
 def model_key(turn: int) -> str:
@@ -442,6 +444,8 @@ def input_as_json(run_input: RunInput) -> dict[str, Json]:
         members["boundary_secret"] = run_input.boundary_secret
     if run_input.trust:
         members["trust"] = dict(run_input.trust)
+    if run_input.principal:
+        members["principal"] = run_input.principal
     return members
 
 
@@ -466,6 +470,7 @@ def input_from_json(body: Json) -> RunInput:
             workflow=tuple(members.get("workflow", ())),
             boundary_secret=members.get("boundary_secret", ""),
             trust=members.get("trust"),
+            principal=members.get("principal", ""),
         )
 
 

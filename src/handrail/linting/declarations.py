@@ -11,6 +11,7 @@ from handrail.linting.rule import Definition, Noticed, Rule, define
 from handrail.linting.subjects import Declared, Subject
 from handrail.linting.texts import words
 from handrail.schemas.walk import split_words as table
+from handrail.tools import destinations
 from handrail.tools.tool import BaseTool
 
 _DESTROYS = table(
@@ -126,23 +127,27 @@ def _find_missing_key(subject: Subject, _: Settings) -> Iterator[Noticed]:
         )
 
 
-_SENDS = table(
-    "send post mail email notify publish share forward invite transfer message tweet "
-    "发送 发布 分享 转发 转账 通知 邀请"
-)
-
-
 def _find_missing_destination(subject: Subject, _: Settings) -> Iterator[Noticed]:
     declared = subject.declared
     if declared is None or declared.destinations is None or declared.destinations:
         return
     if declared.egress is False or not (declared.egress or declared.effect == "write"):
         return
-    if declared.egress or _list_acts(subject) & _SENDS:
+    sends = destinations.SENDS | destinations.SENDS_IN_CHINESE
+    if declared.egress or _list_acts(subject) & sends:
         yield Noticed(
             "sends something, and none of its arguments says where by its name: a run that has read a stranger's words "
             "may send it anywhere unasked",
             'destination="…", the argument that says where; `destination=()` if it always goes to the same place.',
+        )
+
+
+def _find_foreign_answer(subject: Subject, _: Settings) -> Iterator[Noticed]:
+    if subject.declared and subject.declared.has_foreign_answer:
+        yield Noticed(
+            "is a write whose answer counts as a stranger's words: after it, a run asks before it sends something to "
+            "where nobody has named",
+            'trust="trusted" if only you write what it answers; else trust="untrusted".',
         )
 
 
@@ -278,6 +283,13 @@ RULES = (
             _tool("send_receipt", "Send the receipt of an order.", effect="write", key="receipt:{order_id}",
                   egress=False),
         ],
+    ),
+    Rule(
+        "answer-untrusted", "note", "it is a write, and nobody has declared who writes its answer",
+        look=_find_foreign_answer,
+        bad=[_tool("refund", _REFUND, effect="write", key="refund:{order_id}")],
+        good=[_tool("refund", _REFUND, effect="write", key="refund:{order_id}", trust="trusted"),
+              _tool("get_order", "Look an order up.", effect="read")],
     ),
     Rule(
         "destructive-unasked", "error", "it is destructive and asks nobody", look=_find_unasked,

@@ -148,6 +148,8 @@ def _read_declaration(entry: Mapping[str, Json]) -> Declared | None:
             egress=entry.get("egress"),
             destinations=_find_destinations(entry),
             callers=_read_texts(entry.get("callers")) or ("direct",),
+            has_foreign_answer=entry.get("effect") in ("write", "destructive")
+            and not {"trust", "directory"} & entry.keys(),
         )
     if "method" in entry:
         return Declared("openapi", openapi.EFFECTS.get(str(entry["method"])))

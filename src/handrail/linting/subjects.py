@@ -111,6 +111,7 @@ class Declared(Struct, frozen=True):
         egress: Whether its arguments leave to somebody, as declared; None where that follows from the effect.
         destinations: Its arguments that say where; None if that is unknown.
         callers: Who of a model's side may call it; see `BaseTool.callers`.
+        has_foreign_answer: It is a write, and nobody has declared whether its answer is a stranger's words.
     """
 
     form: str
@@ -126,6 +127,7 @@ class Declared(Struct, frozen=True):
     egress: bool | None = None
     destinations: Sequence[str] | None = None
     callers: Sequence[str] = ("direct",)
+    has_foreign_answer: bool = False
 
 
 class Subject(Struct, frozen=True, dict=True):
@@ -210,6 +212,9 @@ def read_tool(tool: BaseTool) -> Subject:
         recognizes_repeats=bool(tool.key or tool.verify or tool.replay),
         asks=asks,
         callers=tool.callers,
+        has_foreign_answer=tool.writes
+        and tool.trust is None
+        and not _is_wordless(tool),
     )
     if not fault:
         declared = _add_injected(declared, tool)
@@ -225,6 +230,13 @@ def read_tool(tool: BaseTool) -> Subject:
         aliases=tool.aliases,
         tool=tool,
     )
+
+
+def _is_wordless(tool: BaseTool) -> bool:
+    """Whether the results of a tool are trusted: those of a directory, and nothing, true and false."""
+    hints = getattr(inspect.unwrap(tool.run), "__annotations__", {})
+    returned = hints.get("return", "")
+    return tool.directory or returned in (None, bool, "None", "bool")
 
 
 def _add_injected(declared: Declared, tool: BaseTool) -> Declared:

@@ -104,9 +104,7 @@ def can_be_asked(context: Context[Any, Any]) -> bool:
 
 def may_answer(asked: AskHuman | ApprovalRequest, by: str) -> bool:
     """Whether a yes of the person at this client would count."""
-    if asked.required_approvals == 1:
-        return True
-    return not not_counted(by, asked.agreed, asked.principal)
+    return not not_counted(by, asked)
 
 
 def who_answers(caller: Caller) -> str:

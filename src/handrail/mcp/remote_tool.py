@@ -18,6 +18,7 @@ from typing import Any
 import jsonschema_rs
 from mcp import types
 from mcp.shared.exceptions import MCPError
+from msgspec.structs import replace
 
 from handrail import logs
 from handrail._lazy import cached_property
@@ -115,11 +116,8 @@ class McpTool(BaseTool):
         if definition.output_schema is not None:
             self.returns = clean_schema(definition.output_schema)
         self._declare(settings, self.run)
-        self.parameters = import_schema(
-            clean_schema(definition.input_schema), name=name
-        )
-        self.bind = copy
-        self.injected_parameters = {_CONTEXT: Context}
+        schema = import_schema(clean_schema(definition.input_schema), name=name)
+        self._describe(schema, copy, {_CONTEXT: Context})
         super().__init__()
 
     def open(self) -> None:
@@ -296,6 +294,8 @@ class McpTool(BaseTool):
     def _read_failure(self, result: types.CallToolResult) -> ToolError:
         """Return the failure that a result tells of. It says nothing about what a write has done."""
         failure = read_contract(result.structured_content)
+        if failure is not None and failure.code == Code.IN_DOUBT:
+            return FarFailure(replace(failure, retryable=False))
         # Whoever is not trusted may say anything: that a payment has not happened, for one.
         if failure is not None and (self.believes_failures or not self.writes):
             if failure.code in _REFUSALS:

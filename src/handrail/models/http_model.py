@@ -31,7 +31,8 @@ from handrail.ports import Listener, Request
 
 MAX_ATTEMPTS = 3
 LONGEST_WAIT_S = 60.0
-_MOST_ANSWER_BYTES = 64 * 1024 * 1024
+_MOST_ANSWER_BYTES = 24 * 1024 * 1024
+"""How much of an answer is read, unpacked. It is in memory twice for a moment; the longest are pictures in base64."""
 _MOST_SHOWN_BYTES = 1024 * 1024
 """Of a stream, for whoever watches the exchange."""
 _OPEN_HEADERS = {

@@ -14,12 +14,13 @@ import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from time import monotonic
 from typing import Any, cast
 from urllib.request import getproxies, proxy_bypass
 
 import httpcore2
 import httpx2
+
+from handrail.surroundings.clock import monotonic
 
 UNSEEN_QUERY = "unseen_query"
 """Extension of a request: what is added to the query of its address, escaped, such as a key."""

@@ -20,7 +20,6 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from threading import Event, Thread
-from time import monotonic
 from typing import IO, Any, Literal, Protocol, TypeAlias
 
 from msgspec import Struct, field
@@ -28,6 +27,7 @@ from msgspec import Struct, field
 from handrail.ports import JobEnded, SandboxJob
 from handrail.sandboxes import confinement
 from handrail.sandboxes.supervisor import descendants, parse_header, record
+from handrail.surroundings.clock import monotonic
 
 LOOK_S = 0.05
 """How often a running program is looked at, for a cancellation and for what it holds."""

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from threading import Event, Thread
-from time import monotonic
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
 from handrail.ports import SandboxJob
+from handrail.surroundings.clock import monotonic
 
 EndReason: TypeAlias = Literal["exited", "timeout", "cancelled", "memory", "lost"]
 _WITH_VALUE = ("-X", "-W")

@@ -2,7 +2,8 @@
 
 The filter refuses what no ordinary program needs and what opens a way past namespaces and file permissions: io_uring,
 which acts beside every other filter; ptrace and its kin; key rings; user namespaces and mounts; programs and modules
-for the kernel; sockets other than local, IP and netlink ones (AF_VSOCK reaches the host of a virtual machine).
+for the kernel; whatever reports what others do with files (inotify, fanotify, dnotify, leases); sockets other than
+local, IP and netlink ones (AF_VSOCK reaches the host of a virtual machine).
 Everything else passes: threads, subprocesses, asyncio, sqlite3 and ssl work.
 
 Rule 1: a call that cannot be judged is refused: another architecture's, x32's, and `clone3`, whose flags are in memory
@@ -38,6 +39,7 @@ _REFUSED = {
     "kexec_file_load": (320, 294), "reboot": (169, 142), "swapon": (167, 224), "swapoff": (168, 225),
     "acct": (163, 89), "syslog": (103, 116), "sethostname": (170, 161), "setdomainname": (171, 162),
     "settimeofday": (164, 170), "clock_settime": (227, 112), "vhangup": (153, 58),
+    "inotify_init": (253, None), "inotify_init1": (294, 26), "inotify_add_watch": (254, 27),
     "iopl": (172, None), "ioperm": (173, None), "modify_ldt": (154, None), "uselib": (134, None),
 }  # fmt: skip
 _NOT_THERE = {
@@ -60,6 +62,8 @@ _BUFFER_SIZES = {
 }
 """Options of SOL_SOCKET that succeed without effect, because no limit of ours counts the data in sockets."""
 _SOL_SOCKET = 1
+_REPORTS = {"F_SETLEASE": 1024, "F_NOTIFY": 1026}
+"""Commands of `fcntl` that report when others open or change a file."""
 _FAMILIES = {"AF_UNIX": 1, "AF_INET": 2, "AF_INET6": 10, "AF_NETLINK": 16}
 """Sockets that may be opened; libc uses netlink to list the addresses of this machine."""
 
@@ -74,6 +78,7 @@ class Machine(Struct, frozen=True):
     socket: int
     socketpair: int
     setsockopt: int
+    fcntl: int
 
 
 MACHINES: Mapping[str, Machine] = {
@@ -85,6 +90,7 @@ MACHINES: Mapping[str, Machine] = {
         socket=41,
         socketpair=53,
         setsockopt=54,
+        fcntl=72,
     ),
     "aarch64": Machine(
         0xC000_00B7,
@@ -94,6 +100,7 @@ MACHINES: Mapping[str, Machine] = {
         socket=198,
         socketpair=199,
         setsockopt=208,
+        fcntl=25,
     ),
 }
 """By what `os.uname().machine` says."""
@@ -140,6 +147,10 @@ def filter_for(machine: str) -> bytes:
         _equal(architecture.setsockopt, b"".join([
             _instruction(_LOAD, _SECOND),
             _equal(_SOL_SOCKET, b"".join([_instruction(_LOAD, _THIRD), *sizes])), _return(_ALLOW),
+        ])),
+        _equal(architecture.fcntl, b"".join([
+            _instruction(_LOAD, _SECOND),
+            *(_equal(each, _return(_ERROR | EPERM)) for each in _REPORTS.values()), _return(_ALLOW),
         ])),
         _return(_ALLOW),
     ])  # fmt: skip

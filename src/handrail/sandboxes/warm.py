@@ -27,7 +27,6 @@ from collections.abc import Callable, Hashable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from threading import Event, Lock
-from time import monotonic
 from typing import IO
 
 from handrail import logs
@@ -42,6 +41,7 @@ from handrail.sandboxes.host import (
 from handrail.sandboxes.limits import BOX_BYTES, NOBODY, TMP_BYTES
 from handrail.sandboxes.seccomp import filter_here
 from handrail.sandboxes.warm_main import READY
+from handrail.surroundings.clock import monotonic
 
 MOST_WARM = 8
 """Warm processes at once; each holds what its tool imports, 30 MB or more."""

@@ -91,12 +91,15 @@ def main(
         prepare, prepared, function: See `ports.WarmStart`.
     """
     line = socket.socket(fileno=line_fd)
+    process = os.getpid()
     entry = _find(function)
     try:
         _find(prepare)(*prepared)
     except BaseException:
         # each call does it again, and reports it
         traceback.print_exc()
+    if os.getpid() != process:
+        os._exit(1)  # forked by what was imported, and returned from there
     if len(os.listdir("/proc/self/task")) > 1:  # noqa: PTH208  # pathlib is slow to import
         sys.exit("what it imports starts threads, which no fork takes along")
     walls = Walls(*walls)

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import hmac
 import secrets
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
@@ -29,6 +28,7 @@ from handrail.errors import ConfigError
 from handrail.invisible import check_name
 from handrail.server.rates import RequestRate
 from handrail.serving.tokens import ROLES, BearerTokens, Owner, Role, digest_of
+from handrail.surroundings.clock import monotonic
 
 SESSION_S = 12 * 3600.0
 _MOST_SESSIONS = 10_000
@@ -121,7 +121,7 @@ class Access:
         *,
         everybody: str = "local",
         proxies: Proxies | None = None,
-        now: Callable[[], float] = time.monotonic,
+        now: Callable[[], float] = monotonic,
     ) -> None:
         self._file = tokens if isinstance(tokens, Path) else None
         self._fixed = tokens if isinstance(tokens, BearerTokens) else None

@@ -8,7 +8,12 @@ from typing import Any
 
 from starlette.responses import Response
 
-from handrail.core.redaction import HIDDEN, Redactor, is_secret_name
+from handrail.core.redaction import (
+    HIDDEN,
+    Redactor,
+    is_secret_name,
+    without_aws_secrets,
+)
 from handrail.errors import Json
 from handrail.invisible import json_text
 
@@ -48,6 +53,10 @@ def redact(value: Json) -> Json:
 
     It redacts as the audit log does, except counts of tokens and JSON Schemas, which only have names like secrets.
     """
+    return _redact(without_aws_secrets(value))
+
+
+def _redact(value: Json) -> Json:
     if isinstance(value, str):
         return _REDACTOR.text(value)
     if value is None or isinstance(value, (bool, int, float)):
@@ -57,7 +66,7 @@ def redact(value: Json) -> Json:
             _REDACTOR.name(name): _redact_under(name, value[name]) for name in value
         }
     if isinstance(value, (list, tuple)):
-        return [redact(each) for each in value]
+        return [_redact(each) for each in value]
     return value
 
 
@@ -70,7 +79,7 @@ def _redact_under(name: str, part: Json) -> Json:
         and not _is_count(name, part)
     ):
         return HIDDEN
-    return redact(part)
+    return _redact(part)
 
 
 def _redact_texts(value: Json) -> Json:
@@ -79,7 +88,7 @@ def _redact_texts(value: Json) -> Json:
         return {name: _redact_texts(part) for name, part in value.items()}
     if isinstance(value, (list, tuple)):
         return [_redact_texts(part) for part in value]
-    return redact(value)
+    return _redact(value)
 
 
 def _is_count(name: str, part: Json) -> bool:

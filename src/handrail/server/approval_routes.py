@@ -7,7 +7,6 @@ Rule 2: the first decision counts. A later one is refused with the name of who d
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import get_args
 
 from handrail import admin
@@ -20,6 +19,7 @@ from handrail.records import ApprovalRequest, ApprovalState
 from handrail.server.access import is_same
 from handrail.server.answers import ApiError, not_found, page, time_text
 from handrail.server.operations import ApiCall, ApiOperation
+from handrail.surroundings.clock import unix_time
 
 
 def list_questions(call: ApiCall) -> Json:
@@ -43,7 +43,7 @@ async def decide(call: ApiCall) -> Json:
     granted = call.body["verdict"] == "approve"
     call.deployment.hub.moments.add_moment(
         decided.run_id,
-        RunMoment(time.time(), "ApprovalDecided", {**word, "granted": granted}),
+        RunMoment(unix_time(), "ApprovalDecided", {**word, "granted": granted}),
     )
     call.deployment.hub.publish(
         "approval_decided",
@@ -52,7 +52,7 @@ async def decide(call: ApiCall) -> Json:
         state=decided.state,
         by=decided.by,
     )
-    goes_on = await call.deployment.go_on(decided.run_id, decided.principal)
+    goes_on = await call.deployment.go_on(decided.run_id, call.by.name)
     return {"approval": describe_question(decided, time_text), "goes_on": goes_on}
 
 

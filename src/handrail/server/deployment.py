@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from time import monotonic
 from typing import Any
 
 from msgspec import Struct
@@ -22,7 +21,13 @@ from handrail.engine.active_run import new_run_id
 from handrail.engine.nested_runs import outer_run
 from handrail.engine.resume import is_under_way
 from handrail.engine.scoped_store import parse_scope, qualify_name, strip_scope
-from handrail.errors import HandrailError, Json, RunNameTaken, RunUnderWay
+from handrail.errors import (
+    HandrailError,
+    Json,
+    RunNameTaken,
+    RunUnderWay,
+    StoreUnavailable,
+)
 from handrail.events import Event
 from handrail.futures import result_now
 from handrail.history.facts import question_text
@@ -35,6 +40,7 @@ from handrail.server.access import Principal
 from handrail.server.answers import ApiError, not_found
 from handrail.server.hub import EventHub
 from handrail.server.run_index import FRESH_S, RunFilter, RunIndex
+from handrail.surroundings.clock import monotonic
 from handrail.tools.keys import digest
 
 _LAST_WORDS_S = 5.0
@@ -269,13 +275,12 @@ class Deployment:
         """Resume a run in this process; return once it is under way.
 
         Args:
-            principal: On whose behalf, if no question of the run names its principal.
+            principal: Who resumes it.
 
         Raises:
             ApiError: There is no such run, it is under way, or it cannot go on here.
         """
         record = await asyncio.to_thread(self._load_record, run_id)
-        principal = await asyncio.to_thread(self._principal_of, run_id) or principal
         if run_id in self._tasks or is_under_way(record):
             raise ApiError(409, "under_way", f"the run {run_id!r} is under way")
         scope = parse_scope(run_id)
@@ -299,14 +304,6 @@ class Deployment:
         await asyncio.wait((task, first), return_when=asyncio.FIRST_COMPLETED)
         if task.done() and not task.cancelled() and (error := task.exception()):
             raise _as_api_error(error)
-
-    def _principal_of(self, run_id: str) -> str:
-        """Return the principal that a run's questions name; empty if it has no questions, or no principal."""
-        store = self.store
-        if not isinstance(store, ApprovalStore):
-            return ""
-        asked = result_now(store.list_approvals(state="", run_id=run_id))
-        return next((each.principal for each in reversed(asked) if each.principal), "")
 
     async def fork(self, run_id: str, at_turn: int, principal: str) -> str:
         """Start a run from the first turns of another; return its name.
@@ -467,13 +464,14 @@ class Deployment:
 
     async def go_on(self, run_id: str, principal: str = "") -> bool:
         """Resume a run whose questions are all answered; return whether it was resumed."""
-        ready = await asyncio.to_thread(self._outermost_if_ready, run_id)
-        if not ready or ready in self._tasks:
-            return False
         try:
+            ready = await asyncio.to_thread(self._outermost_if_ready, run_id)
+            if not ready or ready in self._tasks:
+                return False
             await self.resume(ready, principal)
-        except ApiError as error:
-            logs.log.info("the run %s does not go on here: %s", ready, error)
+        except (ApiError, StoreUnavailable) as error:
+            # the answer itself is stored
+            logs.log.info("the run %s does not go on here: %s", run_id, error)
             return False
         return True
 
@@ -547,6 +545,8 @@ def describe_error(error: BaseException) -> Json:
 def _as_api_error(error: BaseException) -> ApiError:
     if isinstance(error, RunUnderWay):
         return ApiError(409, "under_way", str(error))
+    if isinstance(error, StoreUnavailable):
+        return ApiError(503, "store_unavailable", str(error))
     if isinstance(error, HandrailError):
         return ApiError(422, "not_possible", str(error))
     return ApiError(500, "internal_error", str(describe_error(error)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 
@@ -13,6 +12,7 @@ from handrail.server.answers import ApiError
 from handrail.server.hub import MOST_LISTENERS, EventListener
 from handrail.server.operations import ApiCall, ApiOperation
 from handrail.server.run_routes import load
+from handrail.surroundings.clock import monotonic
 
 PROOF_HOLDS_S = 1.0
 """How long a listener hears on without being checked again: the file of tokens is looked at for it."""
@@ -49,12 +49,12 @@ def _stream(call: ApiCall, run_id: str) -> Response:
 async def _chunks(listener: EventListener, call: ApiCall) -> AsyncIterator[bytes]:
     """Yield what is to be sent, until the token or the session of whoever listens is gone."""
     async with aclosing(aiter(listener)) as chunks:
-        checked = time.monotonic()
+        checked = monotonic()
         async for chunk in chunks:
-            if time.monotonic() - checked > PROOF_HOLDS_S:
+            if monotonic() - checked > PROOF_HOLDS_S:
                 if not call.is_still_proven():
                     return
-                checked = time.monotonic()
+                checked = monotonic()
             yield chunk
 
 

@@ -11,7 +11,6 @@ Rule 3: a listener for which events are lost for good is sent `missed` as its fi
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping
 from threading import Lock
@@ -28,6 +27,7 @@ from handrail.invisible import json_text
 from handrail.messages import ArgumentsDelta
 from handrail.ports import Observer
 from handrail.server.answers import redact, time_text
+from handrail.surroundings.clock import unix_time
 
 MOST_KEPT_BYTES = 32 * 1024 * 1024
 """How much of the newest events can be read again."""
@@ -119,7 +119,7 @@ class EventHub:
         clock: Unix time in seconds.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, clock: Callable[[], float] = unix_time) -> None:
         self._clock = clock
         self._lock = Lock()
         self._number = int(clock() * 1_000_000)

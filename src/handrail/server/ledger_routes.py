@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import time
 
 from handrail import admin
 from handrail.errors import ConfigError, Json
@@ -15,6 +14,7 @@ from handrail.records import WriteRecord
 from handrail.server.access import Principal
 from handrail.server.answers import ApiError, not_found, page, time_text
 from handrail.server.operations import ApiCall, ApiOperation
+from handrail.surroundings.clock import unix_time
 
 _STATES = ("claimed", "done", "failed", "in_doubt")
 
@@ -64,7 +64,7 @@ def resolve(call: ApiCall) -> Json:
 
 
 def _as_json(write: WriteRecord) -> Json:
-    described = describe_write(write, time.time(), time_text)
+    described = describe_write(write, unix_time(), time_text)
     return {"id": write_id(write.scope, write.key), **described}
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections import OrderedDict
 from collections.abc import Callable
+
+from handrail.surroundings.clock import monotonic
 
 _MOST_NAMES = 10_000
 
@@ -22,7 +23,7 @@ class RequestRate:
         per_s: float,
         burst: int,
         *,
-        now: Callable[[], float] = time.monotonic,
+        now: Callable[[], float] = monotonic,
     ) -> None:
         self._per_s = per_s
         self._burst = burst

@@ -8,7 +8,6 @@ Rule 1: a row shows the store as of the last refresh, at most a second ago.
 
 from __future__ import annotations
 
-import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from threading import Lock
@@ -19,6 +18,7 @@ from handrail.futures import result_now
 from handrail.history.summaries import RunSummary, summarize
 from handrail.ports import BrowsableRunStore, RunStore
 from handrail.server.access import Principal
+from handrail.surroundings.clock import monotonic
 
 PAGE = 200
 FRESH_S = 1.0
@@ -66,9 +66,7 @@ class RunRow(Struct, frozen=True):
 class RunIndex:
     """The rows of a store's runs. Safe for threads."""
 
-    def __init__(
-        self, store: object, now: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, store: object, now: Callable[[], float] = monotonic) -> None:
         self._store = store
         self._now = now
         self._reading = Lock()

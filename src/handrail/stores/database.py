@@ -168,6 +168,15 @@ class Connection(Database, Transaction, Protocol):
         """
         ...
 
+    def reopen(self) -> None:
+        """Open the connection in a fork, in place of the copy of its parent's, of which nothing is used.
+
+        Raises:
+            StoreUnavailable: It cannot be opened now.
+            SetupError: It cannot be opened in this process.
+        """
+        ...
+
     def close(self) -> None:
         """Close the connection."""
         ...

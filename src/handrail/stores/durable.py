@@ -8,7 +8,6 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
-from secrets import token_hex
 from typing import Any, TypeVar
 
 from msgspec import Struct
@@ -25,6 +24,7 @@ from handrail.stores.sql_values import (
     encode_name,
     statements,
 )
+from handrail.surroundings.chance import token_hex
 
 T = TypeVar("T")
 
@@ -110,7 +110,13 @@ class DurableStore:
         value = None if settle.value is None else encode_journal(settle.value)
         return self._writer.submit(
             Settle(
-                scope, key, settle.fence, settle.state, value=value, locks=settle.locks
+                scope,
+                key,
+                settle.fence,
+                settle.state,
+                value=value,
+                locks=settle.locks,
+                has_ended=settle.has_ended,
             ),
             within_s=GATHER_S if settle.may_wait else 0.0,
             # what has happened is recorded, whoever stops waiting for that
@@ -174,6 +180,10 @@ class DurableStore:
             StoreUnavailable: It cannot be opened now.
         """
         return self._open_another()
+
+    def reopen(self) -> None:
+        """See `ports.ConnectedStore.reopen`. The first request of a fork does it too."""
+        self._writer.reopen()
 
     def close(self) -> None:
         """Carry out the requests until now and close the database. Later requests are refused."""

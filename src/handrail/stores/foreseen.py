@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from time import monotonic
 from typing import Any, TypeVar
 
 from msgspec import Struct
@@ -29,6 +28,7 @@ from handrail.stores.database import (
 )
 from handrail.stores.ledger import Row
 from handrail.stores.sql_values import row_values, statements
+from handrail.surroundings.clock import monotonic
 
 _SQL = statements("runs.sql")
 ENTER = _SQL["enter"]

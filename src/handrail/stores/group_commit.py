@@ -7,7 +7,8 @@ changed, commits, and only then answers.
 
 Rule 1: nobody is answered before the commit; a caller that gets StoreUnavailable holds no claim.
 Rule 2: leases are counted by the database's clock, never by ours.
-Rule 3: everything of a connection happens in its thread.
+Rule 3: everything of a connection happens in its thread, which begins with the first request.
+Rule 4: a fork carries out nothing that was asked of its parent; its first request opens the connection again.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from threading import Condition, Lock, Thread, current_thread
-from time import monotonic
 from typing import Any, TypeVar
 
 from msgspec import Struct
@@ -44,6 +44,8 @@ from handrail.stores.requests import (
     write_name,
 )
 from handrail.stores.sql_values import encode_name, row_from
+from handrail.surroundings.clock import monotonic
+from handrail.workers import fork_safety
 
 T = TypeVar("T")
 
@@ -61,19 +63,6 @@ MAX_DECISIONS = 100
 
 MAX_JOB_RUNS = 3
 """How often a job is run before its caller gets the error: as often as a lock is waited for."""
-
-
-_forks = 0
-"""How many forks led to this process. A thread that was started before the last of them does not run here."""
-
-
-def _count_fork() -> None:
-    global _forks
-    _forks += 1
-
-
-if hasattr(os, "register_at_fork"):  # elsewhere nothing forks
-    os.register_at_fork(after_in_child=_count_fork)
 
 
 class _Queued(Struct, eq=False, gc=False):
@@ -102,10 +91,16 @@ class Writer:
 
     def __init__(self, connection: Connection, name: str) -> None:
         self._connection = connection
+        self._process = os.getpid()
+        """The process that has opened the connection."""
         self._name = name
         self._rounds = 0
         """How many groups were carried out: whoever closes sees that the database still answers."""
         self._foresees = connection.foresee() is not None
+        self._is_open = True
+        fork_safety.reset_after_fork(self._reset)
+
+    def _reset(self) -> None:
         self._queue: deque[_Queued] = deque()
         self._shared: dict[Callable[..., Any], _SharedRequest] = {}
         self._later: _LaterJob | None = None
@@ -113,12 +108,23 @@ class Writer:
         """When the queue is to be carried out where nothing in it is urgent; None is at once."""
         self._held_for_s = 0.0
         """For how long the request may be delayed that has set that time."""
-        self._is_open = True
         self._lock = Lock()
         self._change = Condition(self._lock)
-        self._forks = _forks
+        self._thread: Thread | None = None
+
+    def reopen(self) -> None:
+        """See `ports.ConnectedStore.reopen`."""
+        with self._lock:
+            if self._is_open and self._thread is None:
+                self._start()
+
+    def _start(self) -> None:
+        """Start the thread; in a fork, on a connection of its own."""
+        if os.getpid() != self._process:
+            self._connection.reopen()
+            self._process = os.getpid()
         self._thread = Thread(
-            target=self._run, name=f"handrail store {name}", daemon=True
+            target=self._run, name=f"handrail store {self._name}", daemon=True
         )
         self._thread.start()
 
@@ -137,10 +143,9 @@ class Writer:
             is_final: Nobody can cancel it.
 
         Raises:
-            StoreUnavailable: The store is closed, or the process is a fork of the one that opened it.
+            StoreUnavailable: The store is closed, or cannot be opened again in this fork now.
+            SetupError: It cannot be opened again in this fork.
         """
-        if self._forks != _forks:
-            raise _forked()
         answer: StoreFuture[Any] = StoreFuture(is_running=is_final)
         with self._lock:
             self._enqueue(_Queued(request, answer), within_s)
@@ -161,10 +166,8 @@ class Writer:
             within_s: As `submit`.
 
         Raises:
-            StoreUnavailable: As `submit`.
+            StoreUnavailable, SetupError: As `submit`.
         """
-        if self._forks != _forks:
-            raise _forked()
         with self._lock:
             shared = self._shared.get(operation)
             if shared is None:
@@ -197,6 +200,8 @@ class Writer:
     def _enqueue(self, queued: _Queued, within_s: float = 0.0) -> None:
         if not self._is_open:
             raise StoreUnavailable("the store is closed")
+        if self._thread is None:
+            self._start()
         queue = self._queue
         queue.append(queued)
         if within_s < self._held_for_s and len(queue) > 1:
@@ -221,7 +226,7 @@ class Writer:
             self._change.notify()
 
     def close(self) -> bool:
-        """Carry out the queued requests, then end. Does nothing in a fork.
+        """Carry out the queued requests, then end.
 
         A database that carries nothing out for `CLOSE_S` is given up: what is queued fails with StoreUnavailable, what
         is under way may still be carried out, and a warning says so.
@@ -229,18 +234,22 @@ class Writer:
         Returns:
             Whether the database answered.
         """
-        if self._forks != _forks:
-            return True
         with self._lock:
+            was_open = self._is_open
             self._is_open = False
+            thread = self._thread
             self._change.notify()
-        if current_thread() is self._thread:
+        if thread is None:
+            if was_open and os.getpid() == self._process:
+                self._connection.close()
+            return True
+        if thread is current_thread():
             return True
         rounds = -1
-        while self._thread.is_alive() and rounds != self._rounds:
+        while thread.is_alive() and rounds != self._rounds:
             rounds = self._rounds
-            self._thread.join(CLOSE_S)
-        if not self._thread.is_alive():
+            thread.join(CLOSE_S)
+        if not thread.is_alive():
             return True
         self._give_up()
         return False
@@ -328,13 +337,6 @@ class Writer:
             self._held_for_s = 0.0
             count = min(len(self._queue), MAX_GROUP_REQUESTS)
             return [self._queue.popleft() for _ in range(count)]
-
-
-def _forked() -> StoreUnavailable:
-    """Return the error of a fork. Check for it before the lock: who held that at the fork is not here to release it."""
-    return StoreUnavailable(
-        "the store was opened before this process was forked; open it again in the fork"
-    )
 
 
 # ---------------------------------------------------------------------- in the thread

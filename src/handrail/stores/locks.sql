@@ -8,6 +8,9 @@ ON CONFLICT(resource) DO UPDATE SET holder = excluded.holder, fence = excluded.f
 WHERE locks.holder = excluded.holder OR locks.holder = ? AND locks.fence = ? AND locks.until = ?
 RETURNING 1
 
+-- state: How a write stands that holds something.
+SELECT state FROM effects WHERE scope = ? AND key = ?
+
 -- unlock: Let go of what a write held that has ended.
 DELETE FROM locks WHERE holder = ? AND fence = ?
 

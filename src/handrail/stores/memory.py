@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from secrets import token_hex
-from time import monotonic, time
 from typing import Any, cast
 
 from msgspec.structs import replace
@@ -15,6 +13,8 @@ from handrail.errors import Json
 from handrail.records import WriteRecord
 from handrail.stores.ledger import Ledger, NamedApproval, Row, use_name
 from handrail.stores.memory_approvals import MemoryApprovals
+from handrail.surroundings.chance import token_hex
+from handrail.surroundings.clock import monotonic, unix_time
 
 # A long conversation's worth of long results; beyond it the oldest go, and `read_result` says that they are gone.
 MAX_SAVED_CHARACTERS = 64 * 1024 * 1024
@@ -35,11 +35,14 @@ class MemoryStore(MemoryApprovals):
     claims_use_approvals = True
 
     def __init__(
-        self, *, clock: Callable[[], float] = time, now: Callable[[], float] = monotonic
+        self,
+        *,
+        clock: Callable[[], float] = unix_time,
+        now: Callable[[], float] = monotonic,
     ) -> None:
         super().__init__(clock)
         self._now = now
-        self._epoch_s = time() - now()  # the Unix time at which `now` was zero
+        self._epoch_s = unix_time() - now()  # the Unix time at which `now` was zero
         self._ledger = Ledger()
         self._texts: OrderedDict[tuple[str, str], str] = OrderedDict()
         self._characters = 0

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from threading import Lock
 
 from msgspec.structs import replace
 
 from handrail.errors import Json
 from handrail.records import ApprovalRequest, StandingApproval
+from handrail.workers import fork_safety
 
 MOST_QUESTIONS = 10_000
 """How many questions are remembered. Beyond it the oldest go: first those that are open no longer."""
@@ -23,7 +23,7 @@ class MemoryApprovals:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._lock = Lock()
+        self._lock = fork_safety.new_lock()
         self._approvals: dict[str, ApprovalRequest] = {}
         self._standing_approvals: dict[str, StandingApproval] = {}
 
@@ -40,7 +40,7 @@ class MemoryApprovals:
                     question, state="open", agreed=(), asked=now, expires=expires
                 )
             stored = stored.at(now)
-            required = stored.requiring(question.required_approvals)
+            required = stored.asked_again(question)
             if required is not stored:
                 required = replace(required, expires=expires)
             self._approvals[question.id] = required
@@ -95,19 +95,19 @@ class MemoryApprovals:
             return closed
 
     def list_approvals(
-        self, *, state: str = "open", run_id: str = "", id: str = ""
+        self, *, state: str = "open", run_id: str = "", id: str = "", digest: str = ""
     ) -> Sequence[ApprovalRequest]:
         """See `ports.ApprovalStore.list_approvals`."""
         with self._lock:
             now = self._clock()
-            requests = [each.at(now) for each in self._approvals.values()]
-            return [
-                each
-                for each in requests
-                if state in ("", each.state)
-                and run_id in ("", each.run_id)
+            wanted = [
+                each.at(now)
+                for each in self._approvals.values()
+                if run_id in ("", each.run_id)
                 and id in ("", each.id)
+                and digest in ("", each.digest)
             ]
+            return [each for each in wanted if state in ("", each.state)]
 
     def _close_approvals(self, run_id: str) -> None:
         for each in list(self._approvals.values()):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from time import monotonic, time
 
 from msgspec.structs import replace
 
@@ -11,6 +10,7 @@ from handrail.errors import Fenced
 from handrail.ports import BrowsedRun
 from handrail.records import JournalEntry, JournalStep, RunRecord, StoredRun
 from handrail.stores.memory import MemoryStore
+from handrail.surroundings.clock import monotonic, unix_time
 
 
 class FullMemoryStore(MemoryStore):
@@ -22,7 +22,10 @@ class FullMemoryStore(MemoryStore):
     """
 
     def __init__(
-        self, *, clock: Callable[[], float] = time, now: Callable[[], float] = monotonic
+        self,
+        *,
+        clock: Callable[[], float] = unix_time,
+        now: Callable[[], float] = monotonic,
     ) -> None:
         super().__init__(clock=clock, now=now)
         self._runs: dict[str, RunRecord] = {}

@@ -15,14 +15,15 @@ Rule 3: a connection string may hold a password: nothing of its text is shown bu
 
 from __future__ import annotations
 
+import os
 import re
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from itertools import count
 from secrets import token_hex
 from typing import Any
+from weakref import WeakSet
 
 from msgspec.json import encode
 
@@ -41,6 +42,7 @@ from handrail.stores.group_commit import Writer
 from handrail.stores.ledger import Row
 from handrail.stores.shared_log import SharedLog
 from handrail.stores.sql_values import row_values, statements
+from handrail.surroundings.clock import monotonic, sleep
 
 try:
     import psycopg
@@ -142,21 +144,19 @@ class PostgresConnection:
             if name not in given
         }
         self.conninfo = make_conninfo(place, **missing)
+        # A pooler would pass our name on to whoever has the connection next, so it is set with the other settings.
+        missing.pop("application_name", None)
+        self._unnamed = make_conninfo(place, **missing)
         self.place = (
             f"postgres:{given.get('host') or 'localhost'}/{given.get('dbname') or ''}"
         )
         self._place = place
         self._settings = settings
-        self._owner = owner()
-        self._recollection = Recollection()
-        self._writer = token_hex(8)
-        self._number = 0
-        """Of the last group that this connection has counted."""
-        self._delayed: list[tuple[str, Sequence[Any]]] = []
         self._waits = 0
         """How often the present group or job has waited for a lock in vain."""
         self._types: dict[tuple[str, str], str] = {}
-        self._db = self._connect()
+        self._open()
+        _CONNECTIONS.add(self)
         if settings:
             return  # the tables are there
         try:
@@ -170,6 +170,27 @@ class PostgresConnection:
         except ConfigError:
             self._db.close()
             raise
+
+    def _open(self) -> None:
+        self._owner = owner()
+        self._recollection = Recollection()
+        self._writer = token_hex(8)
+        self._number = 0
+        """Of the last group that this connection has counted."""
+        self._delayed: list[tuple[str, Sequence[Any]]] = []
+        self._db = self._connect()
+
+    def reopen(self) -> None:
+        """See `database.Connection.reopen`."""
+        self._open()
+
+    def leave_to_parent(self) -> None:
+        """Let go of the connection in a fork, without a word to the server: that would be taken for the parent's."""
+        _PARENTS.append(self._db)  # never to be closed here
+        if not self._db.closed:
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            os.dup2(nowhere, self._db.fileno(), inheritable=False)
+            os.close(nowhere)
 
     def forget_waits(self) -> None:
         """See `database.Connection.forget_waits`."""
@@ -267,13 +288,13 @@ class PostgresConnection:
         self._delayed.clear()  # what was not sent any more is not sent with the question
         number = self._number
         self._number += 1
-        until = time.monotonic() + RECONNECT_S
+        until = monotonic() + RECONNECT_S
         while True:
             try:
                 [[before]] = self.run(_SQL["outcome"], (self._writer, self._number))
                 break
             except (RetryGroup, Refused):
-                if time.monotonic() > until:
+                if monotonic() > until:
                     raise StoreUnavailable(
                         f"the connection to {self.place} broke in a commit, and the server does not say how that ended"
                     ) from None
@@ -415,7 +436,7 @@ class PostgresConnection:
 
     def _connect(self) -> _ServerConnection:
         try:
-            db = _ServerConnection.connect(self.conninfo, autocommit=True)
+            db = _ServerConnection.connect(self._unnamed, autocommit=True)
         except psycopg.Error as error:
             raise StoreUnavailable(
                 f"no connection to {self.place}: {_first_line(error)}"
@@ -425,10 +446,44 @@ class PostgresConnection:
             raise ConfigError(
                 f"the server of {self.place} is too old for a store; it must be Postgres 13 or newer"
             )
+        encoding = db.info.parameter_status("server_encoding")
+        if encoding != "UTF8":
+            db.close()
+            raise ConfigError(
+                f"the database of {self.place} is encoded in {encoding}, which cannot hold every text; "
+                "a store needs one that was made with ENCODING 'UTF8'"
+            )
+        # before anything is set: a setting would stay behind on a connection that is somebody else's next
+        if self._is_pooled_by_transaction(db):
+            db.close()
+            raise ConfigError(
+                f"{self.place} is a pooler that gives each transaction another connection to the server, and a store "
+                "needs connections of its own; name the server itself, or a pool with pool_mode = session"
+            )
         db.execute(_SQL["settings"])
         if self._settings:
             db.execute(self._settings)
         return db
+
+    def _is_pooled_by_transaction(self, db: _ServerConnection) -> bool:
+        """Whether two connections of ours are served by the same process of the server, or one by several.
+
+        A server tells its process to whoever connects; a pooler tells a number of its own, also where each client has
+        a connection to itself.
+        """
+        try:
+            if _server_process(db) == db.info.backend_pid:
+                return False
+            with _ServerConnection.connect(self._unnamed, autocommit=True) as other:
+                # in no regular order: a pool may give its connections in turns
+                order = (db, other, db, db, other, other, db, other)
+                served = [(each is db, _server_process(each)) for each in order]
+        except psycopg.Error as error:
+            db.close()
+            raise StoreUnavailable(
+                f"no connection to {self.place}: {_first_line(error)}"
+            ) from error
+        return len({process for _, process in served}) != 2 or len(set(served)) != 2
 
     def _reconnect(self) -> None:
         """Get a new connection, waiting for a server that starts again.
@@ -437,18 +492,18 @@ class PostgresConnection:
             StoreUnavailable: It did not come back.
         """
         self._db.close()
-        until = time.monotonic() + RECONNECT_S
+        until = monotonic() + RECONNECT_S
         wait_s = 0.05
         while True:
             try:
                 self._db = self._connect()
                 return
             except (StoreUnavailable, psycopg.Error) as error:
-                if time.monotonic() + wait_s > until:
+                if monotonic() + wait_s > until:
                     raise StoreUnavailable(
                         f"{self.place} has been gone for {RECONNECT_S:g} s; {error}"
                     ) from error
-            time.sleep(wait_s)
+            sleep(wait_s)
             wait_s = min(2 * wait_s, 1.0)
 
     def _migrate(self, create: bool) -> None:
@@ -514,6 +569,20 @@ class PostgresConnection:
         return self._waits > 0
 
 
+_CONNECTIONS: WeakSet[PostgresConnection] = WeakSet()
+_PARENTS: list[_ServerConnection] = []
+
+
+def _leave_connections() -> None:
+    for each in list(_CONNECTIONS):
+        each.leave_to_parent()
+    _CONNECTIONS.clear()
+
+
+if hasattr(os, "register_at_fork"):  # elsewhere nothing forks
+    os.register_at_fork(after_in_child=_leave_connections)
+
+
 class _ServerConnection(psycopg.Connection[tuple[Any, ...]]):
     """A connection that calls a function of the server without a cursor: a third of the CPU of a small call."""
 
@@ -544,6 +613,11 @@ class _ServerConnection(psycopg.Connection[tuple[Any, ...]]):
         answer = self.pgconn.exec_prepared(name, given)
         _raise_unless(answer, ExecStatus.TUPLES_OK)
         return answer
+
+
+def _server_process(db: _ServerConnection) -> int:
+    [process] = db.execute("SELECT pg_backend_pid()", prepare=False).fetchone() or [0]
+    return int(process)
 
 
 def _raise_unless(answer: PGresult, wanted: ExecStatus) -> None:

@@ -2,6 +2,7 @@
 -- statement sees what was committed before it: also behind the locks that a function waits for. The server ends the
 -- transaction of a frozen process before whoever waits for its locks has waited once.
 SELECT set_config('search_path', 'handrail', false), set_config('lock_timeout', '3500ms', false),
+  set_config('application_name', coalesce(nullif(current_setting('application_name'), ''), 'handrail'), false),
   set_config('client_encoding', 'UTF8', false), set_config('default_transaction_isolation', 'read committed', false),
   set_config('idle_in_transaction_session_timeout', '3s', false),
   set_config('synchronous_commit', CASE current_setting('synchronous_commit')
@@ -91,6 +92,7 @@ CREATE INDEX grants_tool ON grants(tool);
 ALTER TABLE approvals ADD COLUMN people bigint NOT NULL DEFAULT 1;
 ALTER TABLE approvals ADD COLUMN agreed text COLLATE "C" NOT NULL DEFAULT '[]';
 ALTER TABLE approvals ADD COLUMN principal text COLLATE "C" NOT NULL DEFAULT '""';
+ALTER TABLE approvals ADD COLUMN own_approval bigint NOT NULL DEFAULT 0;
 
 -- schema_4: Which process holds a resource, and until when by the monotonic clock of its machine.
 ALTER TABLE locks ADD COLUMN owner text COLLATE "C" NOT NULL DEFAULT '';
@@ -241,7 +243,7 @@ SELECT set_config('synchronous_commit', 'off', true)
 
 -- schema_9: Runs that workers carry out, until they are over.
 CREATE TABLE submitted(
-  run_id text COLLATE "C" PRIMARY KEY, dispatcher text COLLATE "C" NOT NULL, queue text COLLATE "C" NOT NULL, priority bigint NOT NULL, principal text COLLATE "C",
+  run_id text COLLATE "C" PRIMARY KEY, dispatcher text COLLATE "C" NOT NULL, queue text COLLATE "C" NOT NULL, priority bigint NOT NULL,
   tools text COLLATE "C" NOT NULL, segment bigint NOT NULL, deaths bigint NOT NULL, woken bigint NOT NULL,
   wake_at double precision, note text COLLATE "C" NOT NULL, swept double precision NOT NULL) WITH (fillfactor = 80);
 CREATE INDEX submitted_swept ON submitted(swept);

@@ -9,7 +9,6 @@ Rule 2: the connection can change nothing, whatever a question tries.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
@@ -22,6 +21,7 @@ from handrail.futures import StoreFuture
 from handrail.logs import log
 from handrail.stores.database import Connection
 from handrail.stores.group_commit import Writer, error_for_caller, run_job
+from handrail.workers import fork_safety
 
 T = TypeVar("T")
 
@@ -39,20 +39,22 @@ class Reader:
         self._writer = writer
         self._open_connection = open_connection
         self._name = name
+        self._is_open = True
+        self._answered = 0
+        """How many questions were answered: whoever closes sees that the database still answers."""
+        fork_safety.reset_after_fork(self._reset)
+
+    def _reset(self) -> None:
         self._questions: SimpleQueue[tuple[Callable[[Any], Any], Future[Any]] | None]
         self._questions = SimpleQueue()
         self._thread: Thread | None = None
-        self._answered = 0
-        """How many questions were answered: whoever closes sees that the database still answers."""
-        self._is_open = True
         self._lock = Lock()
-        self._process = os.getpid()
 
     def ask(self, question: Callable[[Any], T]) -> Future[T]:
         """Put a question; it may be put again where the connection broke.
 
         Raises:
-            StoreUnavailable: The store is closed, or the process is a fork of the one that opened it.
+            StoreUnavailable, SetupError: As `Writer.submit`.
         """
         answer: Future[T] = StoreFuture()
 
@@ -72,14 +74,12 @@ class Reader:
         return answer
 
     def close(self, *, wait_s: float) -> None:
-        """Answer the questions until now, then close the connection. The writer is closed before. Nothing in a fork.
+        """Answer the questions until now, then close the connection. The writer is closed before.
 
         Args:
             wait_s: A database that answers no question for so long is given up: the questions fail with
                 StoreUnavailable.
         """
-        if os.getpid() != self._process:
-            return
         with self._lock:
             self._is_open = False
             thread = self._thread

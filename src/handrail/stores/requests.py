@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from time import monotonic
 from typing import Any, TypeAlias
 
 from msgspec import Struct
@@ -20,6 +19,7 @@ from handrail.process_identity import has_died_here, owner, shares_our_clock
 from handrail.stores.database import RetryGroup, SavedResult, Statements, WriteName
 from handrail.stores.ledger import Ledger, NamedApproval, use_name
 from handrail.stores.sql_values import encode_name, row_from, statements
+from handrail.surroundings.clock import monotonic
 
 _SQL = statements("locks.sql")
 
@@ -79,8 +79,9 @@ def answer_request(
 
 def _settle(settle: Settle, ledger: Ledger, database: Statements) -> bool:
     is_settled = ledger.settle(settle)
-    # A write in doubt may still happen, so it keeps its locks.
-    if is_settled and settle.locks and settle.state != "in_doubt":
+    # A tool that runs on may still change what it touches.
+    lets_go = settle.state != "in_doubt" or settle.has_ended
+    if is_settled and settle.locks and lets_go:
         database.run(_SQL["unlock"], (_lock_holder(settle), settle.fence))
     return is_settled
 
@@ -112,8 +113,9 @@ def _claim(claim: Claim, ledger: Ledger, database: Statements, now: float) -> Cl
     foreign_locks: dict[str, _Lock] = {}
     if claim.locks and not is_done:
         foreign_locks = _find_foreign_locks(claim, database)
-        if any(lock.is_held(now) for lock in foreign_locks.values()):
-            return Claimed(ClaimState.LOCKED)
+        held = [lock for lock in foreign_locks.values() if lock.is_held(now)]
+        if held:
+            return Claimed(ClaimState.LOCKED, left_s=_doubt_s(held, database, now))
     looks_back = _looks_back(claim)
     stale_key = _recall_act(claim, ledger, database, now) if looks_back else ""
     approval = _load_approval(claim, database) if claim.approval else None
@@ -146,6 +148,12 @@ class _Lock(Struct, frozen=True):
     owner: str
     ticks: float
 
+    def left_s(self, now: float) -> float:
+        """Return for how long it is held if nobody renews it."""
+        if shares_our_clock(self.owner):
+            return self.ticks - monotonic()
+        return self.until - now
+
     def is_held(self, now: float) -> bool:
         """Whether the write may still be under way: its owner has not died, and its lease is not over.
 
@@ -153,9 +161,7 @@ class _Lock(Struct, frozen=True):
         """
         if has_died_here(self.owner):
             return False
-        if shares_our_clock(self.owner):
-            return self.ticks >= monotonic()
-        return self.until >= now
+        return self.left_s(now) >= 0
 
 
 _NO_LOCK = _Lock(holder="", fence=0, until=0.0, owner="", ticks=0.0)
@@ -173,6 +179,15 @@ def _find_foreign_locks(claim: Claim, database: Statements) -> dict[str, _Lock]:
         for row in database.run(_SQL["held"], (resource, _lock_holder(claim))):
             locks[resource] = _Lock(*row)
     return locks
+
+
+def _doubt_s(held: Sequence[_Lock], database: Statements, now: float) -> float:
+    """Return how long locks are held if all of their writes are in doubt; 0 if one of them may be renewed."""
+    for lock in held:
+        scope, _, key = lock.holder.partition("\x1f")
+        if database.run(_SQL["state"], (scope, key)) != [("in_doubt",)]:
+            return 0.0
+    return max(lock.left_s(now) for lock in held)
 
 
 def _take_locks(

@@ -23,7 +23,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from threading import Event
-from time import monotonic, sleep
 from typing import Any
 
 from msgspec import Struct, field
@@ -35,6 +34,7 @@ from handrail.errors import ConfigError, StoreUnavailable
 from handrail.stores.database import Connection, Refused, RetryGroup
 from handrail.stores.sql_runs import DurableRuns
 from handrail.stores.sql_values import decode_name
+from handrail.surroundings.clock import monotonic, sleep
 
 DAY_S = 24 * 3600.0
 

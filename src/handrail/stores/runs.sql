@@ -76,11 +76,11 @@ WHERE run_id = ? AND status IN ('queued', 'running', 'waiting', 'poisoned') RETU
 
 -- ask: A question to a person, unless it has been asked.
 INSERT INTO approvals(id, run_id, call_id, tool, digest, arguments, risk, reason, description, asked, expires, pin,
-  parameters, place, people, principal, state, decided_by, because)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'open', '""', '""') ON CONFLICT(id) DO NOTHING
+  parameters, place, people, principal, own_approval, state, decided_by, because)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'open', '""', '""') ON CONFLICT(id) DO NOTHING
 
 -- change: What people have said on a question, if it still stands as whoever decided has seen it.
-UPDATE approvals SET state = ?, decided_by = ?, because = ?, edited = ?, people = ?, agreed = ?, expires = ?
+UPDATE approvals SET state = ?, decided_by = ?, because = ?, edited = ?, people = ?, own_approval = ?, agreed = ?, expires = ?
 WHERE id = ? AND state = ? AND people = ? AND agreed = ? RETURNING 1
 
 -- use: Consume an approval.
@@ -91,19 +91,23 @@ UPDATE approvals SET state = 'cancelled', because = ? WHERE run_id = ? AND state
 
 -- question: A question.
 SELECT id, run_id, call_id, tool, digest, arguments, risk, reason, description, state, decided_by, because, edited,
-  asked, expires, pin, parameters, place, people, agreed, principal, used_by FROM approvals WHERE id = ?
+  asked, expires, pin, parameters, place, people, agreed, principal, own_approval, used_by FROM approvals WHERE id = ?
 
 -- questions: All questions, the oldest first.
 SELECT id, run_id, call_id, tool, digest, arguments, risk, reason, description, state, decided_by, because, edited,
-  asked, expires, pin, parameters, place, people, agreed, principal, used_by FROM approvals ORDER BY number
+  asked, expires, pin, parameters, place, people, agreed, principal, own_approval, used_by FROM approvals ORDER BY number
 
 -- questions_of: The questions of a run, the oldest first.
 SELECT id, run_id, call_id, tool, digest, arguments, risk, reason, description, state, decided_by, because, edited,
-  asked, expires, pin, parameters, place, people, agreed, principal, used_by FROM approvals WHERE run_id = ? ORDER BY number
+  asked, expires, pin, parameters, place, people, agreed, principal, own_approval, used_by FROM approvals WHERE run_id = ? ORDER BY number
+
+-- questions_about: The questions of a run about the same arguments, the oldest first.
+SELECT id, run_id, call_id, tool, digest, arguments, risk, reason, description, state, decided_by, because, edited,
+  asked, expires, pin, parameters, place, people, agreed, principal, own_approval, used_by FROM approvals WHERE run_id = ? AND digest = ? ORDER BY number
 
 -- open_questions: The questions that are open now, the oldest first.
 SELECT id, run_id, call_id, tool, digest, arguments, risk, reason, description, state, decided_by, because, edited,
-  asked, expires, pin, parameters, place, people, agreed, principal, used_by FROM approvals WHERE state = 'open' AND expires >= ? ORDER BY +number
+  asked, expires, pin, parameters, place, people, agreed, principal, own_approval, used_by FROM approvals WHERE state = 'open' AND expires >= ? ORDER BY +number
 
 -- grant: A standing word, given anew where it was revoked.
 INSERT INTO grants(id, run_id, tool, pin, reason, granted_by, granted_at) VALUES (?, ?, ?, ?, ?, ?, ?)

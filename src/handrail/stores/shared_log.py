@@ -39,6 +39,7 @@ from handrail.stores.foreseen import (
 )
 from handrail.stores.sql_runs import DurableRuns
 from handrail.stores.sql_values import encode_json, statements
+from handrail.workers import fork_safety
 
 _SQL = statements("postgres.sql")
 _APPEND = statements("runs.sql")["append"]
@@ -98,6 +99,11 @@ class SharedLog(DurableRuns):
     """A durable store whose audit log many processes write to at once."""
 
     def __init__(self, connection: Connection, place: str) -> None:
+        fork_safety.reset_after_fork(self._begin_log)
+        super().__init__(connection, place)
+
+    def _begin_log(self) -> None:
+        """Be a writer of the log that has added nothing yet: each process is another one."""
         self._log_writer = token_hex(8)
         self._end: tuple[int, str] | None = None
         """Number and hash of the last record that we have put into the chain: perhaps its end."""
@@ -105,7 +111,6 @@ class SharedLog(DurableRuns):
         """Number and hash of our last pending record; of none, zero and the first hash."""
         self._checked_seq = 0
         """Up to where the log has the key that we checked."""
-        super().__init__(connection, place)
 
     # ------------------------------------------------------------------ adding
 

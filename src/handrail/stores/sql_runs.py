@@ -262,7 +262,7 @@ class DurableRuns(SubmittedRuns):
             database.run(_SQL["ask"], _new_approval_values(question, now, expires))
             stored = _load_approval(database, question.id, now)
             assert stored is not None
-            required = stored.requiring(question.required_approvals)
+            required = stored.asked_again(question)
             if required is stored:
                 return stored
             return _change_approval(
@@ -325,7 +325,7 @@ class DurableRuns(SubmittedRuns):
         return self._submit(withdraw)
 
     def list_approvals(
-        self, *, state: str = "open", run_id: str = "", id: str = ""
+        self, *, state: str = "open", run_id: str = "", id: str = "", digest: str = ""
     ) -> Future[Sequence[ApprovalRequest]]:
         """See `ports.ApprovalStore.list_approvals`."""
         run_id = encode_name(run_id)
@@ -335,6 +335,8 @@ class DurableRuns(SubmittedRuns):
             if id:
                 found = database.run(_SQL["question"], (encode_name(id),))
                 rows = [row for row in found if run_id in ("", row[1])]
+            elif run_id and digest:
+                rows = database.run(_SQL["questions_about"], (run_id, digest))
             elif run_id:
                 rows = database.run(_SQL["questions_of"], (run_id,))
             elif state == "open":
@@ -342,7 +344,11 @@ class DurableRuns(SubmittedRuns):
             else:
                 rows = database.run(_SQL["questions"])
             requests = [_approval_request(row).at(now) for row in rows]
-            return [each for each in requests if state in ("", each.state)]
+            return [
+                each
+                for each in requests
+                if state in ("", each.state) and digest in ("", each.digest)
+            ]
 
         return self._reader.ask(load)
 
@@ -877,6 +883,7 @@ def _new_approval_values(
         encode_name(question.place),
         question.required_approvals,
         encode_json(question.principal),
+        int(question.own_approval),
     )
 
 
@@ -900,6 +907,7 @@ def _change_approval(
         encode_json(after.decision_reason),
         None if after.edited is None else encode_json(dict(after.edited)),
         after.required_approvals,
+        int(after.own_approval),
         encode_json(list(after.agreed)),
         after.expires,
     )
@@ -1024,6 +1032,7 @@ def _approval_request(row: Sequence[Any]) -> ApprovalRequest:
         required_approvals,
         agreed_json,
         principal_json,
+        own_approval,
         used_by,
     ) = row
     return ApprovalRequest(
@@ -1048,6 +1057,7 @@ def _approval_request(row: Sequence[Any]) -> ApprovalRequest:
         required_approvals=required_approvals,
         agreed=tuple(json.loads(agreed_json)),
         principal=json.loads(principal_json),
+        own_approval=bool(own_approval),
         used_by=used_by,
     )
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
-import time
 from collections.abc import Iterable, Sequence
 from itertools import chain
 from pathlib import Path
@@ -36,6 +35,8 @@ from handrail.stores.database import (
 from handrail.stores.ledger import Row
 from handrail.stores.sql_runs import DurableRuns
 from handrail.stores.sql_values import expand_rows, row_values, statements
+from handrail.stores.sqlite_forks import FORKS, Work
+from handrail.surroundings.clock import monotonic, sleep
 
 # How long commits of other processes are waited for. Each takes milliseconds; many on a slow disk, seconds. A caller
 # learns that nothing was claimed while there is still time to act on it; Postgres has the same bound.
@@ -105,43 +106,62 @@ class SqliteConnection:
                 f"SQLite {sqlite3.sqlite_version} is too old for a store; it must be 3.35 or newer"
             )
         self.file = file
-        self._translated = _TranslatedErrors(file)
-        self._owner = owner()
+        self._at_work = _AtWork(file)
+        self._read_only = read_only
         self._now = 0.0
         self._asks_for_s = BUSY_S if asks_often else 0.0
         """For how long a busy file is asked for again."""
         if not read_only:
             _create_file(file)
+        self._open()
+
+    def _open(self) -> None:
+        FORKS.check(self.file)
+        self._owner = owner()
+        self._at_work.begin()
         try:
             self._db = sqlite3.connect(
-                f"{file.as_uri()}?mode=rw",
+                f"{self.file.as_uri()}?mode=rw",
                 timeout=BUSY_S,
                 isolation_level=None,
                 check_same_thread=False,
                 uri=True,
             )
+            self._at_work.db = self._db
             try:
-                if read_only:
+                if self._read_only:
                     # not `mode=ro`: the last connection that is closed removes the log
                     self._db.execute("PRAGMA query_only=ON")
                 else:
                     self._prepare()
-                if asks_often:
+                if self._asks_for_s:
                     self._db.execute(f"PRAGMA busy_timeout={ASK_MS}")
             except BaseException:
                 self._db.close()
                 raise
         except sqlite3.Error as error:
-            raise _error_of_opening(file, error) from error
-        beside = (file.with_name(f"{file.name}{end}") for end in ("", "-wal", "-shm"))
+            raise _error_of_opening(self.file, error) from error
+        finally:
+            self._at_work.end()
+        beside = (
+            self.file.with_name(f"{self.file.name}{end}")
+            for end in ("", "-wal", "-shm")
+        )
         self._identities = [(str(each), _identity(each)) for each in beside]
+
+    def reopen(self) -> None:
+        """See `database.Connection.reopen`."""
+        file, identity = self._identities[0]
+        if _identity(file) != identity:
+            raise _replaced(file)
+        self._open()
 
     def forget_waits(self) -> None:
         """See `database.Connection.forget_waits`: each statement counts its own."""
 
     def begin(self) -> float:
         """See `database.Connection.begin`."""
-        with self._translated:
+        with self._at_work:
             self._execute("BEGIN IMMEDIATE")
             self._check_files()
             [self._now] = self._db.execute(_SQL["clock"]).fetchone()
@@ -151,10 +171,7 @@ class SqliteConnection:
         """Raise StoreUnavailable where other processes would not find the file, its log or its index any more."""
         for file, identity in self._identities:
             if _identity(file) != identity:
-                raise StoreUnavailable(
-                    f"the store {file} was removed or replaced while it was open; nothing was claimed. "
-                    "Put the file back, or start again with the new one"
-                )
+                raise _replaced(file)
 
     def rows(self, names: Sequence[WriteName]) -> Iterable[Values]:
         """See `database.Connection.rows`."""
@@ -164,7 +181,7 @@ class SqliteConnection:
             for scope, _, run_id, fingerprint in names
             if run_id
         ]
-        with self._translated:
+        with self._at_work:
             rows = self._run_with(_SQL["rows"], keys) + self._run_with(
                 _SQL["acts"], acts
             )
@@ -174,7 +191,7 @@ class SqliteConnection:
         self, new: Sequence[Row], old: Sequence[Row], results: Sequence[SavedResult]
     ) -> None:
         """See `database.Connection.write`."""
-        with self._translated:
+        with self._at_work:
             whole = [*new, *(row for row in old if row.state == "claimed")]
             ended = [row for row in old if row.state != "claimed"]
             self._run_with(
@@ -197,7 +214,7 @@ class SqliteConnection:
 
     def commit(self) -> None:
         """See `database.Connection.commit`."""
-        with self._translated:
+        with self._at_work:
             self._db.execute("COMMIT")
 
     def rollback(self) -> None:
@@ -207,13 +224,14 @@ class SqliteConnection:
                 self._db.execute("ROLLBACK")
         except sqlite3.Error:
             pass  # the disk is gone; what was not committed is not there
+        self._at_work.end()
 
     def foresee(self) -> None:
         """See `database.Connection.foresee`: a file is as near as what we remember of it."""
 
     def load_result(self, run_id: str, handle: str) -> bytes | None:
         """See `database.Connection.load_result`."""
-        with self._translated:
+        with self._at_work:
             row: tuple[bytes] | None = self._execute(
                 _SQL["kept"], (run_id, handle)
             ).fetchone()
@@ -244,20 +262,24 @@ class SqliteConnection:
 
     def close(self) -> None:
         """See `database.Connection.close`."""
-        self._db.close()
+        self._at_work.begin()
+        try:
+            self._db.close()
+        finally:
+            self._at_work.end()
 
     # ------------------------------------------------------------------ statements
 
     def run(self, statement: str, given: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Run a statement; return its rows."""
-        with self._translated:
+        with self._at_work:
             return self._execute(statement, given).fetchall()
 
     def run_with(
         self, statement: str, rows: Sequence[Sequence[Any]]
     ) -> list[tuple[Any, ...]]:
         """See `database.Database.run_with`."""
-        with self._translated:
+        with self._at_work:
             return self._run_with(statement, rows)
 
     def write_rows(
@@ -285,16 +307,16 @@ class SqliteConnection:
             try:
                 return self._db.execute(statement, given)
             except sqlite3.OperationalError as error:
-                now = time.monotonic()
+                now = monotonic()
                 until = now + self._asks_for_s if until is None else until
                 if not _is_busy(error) or now >= until:
                     raise
-                time.sleep(0.001)
+                self._at_work.pause(0.001)
 
     def add(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
         """Run a statement for each of these, in one transaction."""
         try:
-            with self._translated:
+            with self._at_work:
                 self._execute("BEGIN IMMEDIATE")
                 self._db.executemany(statement, rows)
             self.commit()
@@ -339,7 +361,7 @@ class SqliteConnection:
         [[mode]] = self.run("PRAGMA auto_vacuum")
         if mode != _INCREMENTAL or unused < max(pages // 5, _SHRINK_PAGES):
             return False
-        with self._translated:
+        with self._at_work:
             # as a script: a statement without columns is left after its first step, which returns one page
             self._db.executescript(f"PRAGMA incremental_vacuum({_SHRINK_PAGES})")
         return True
@@ -367,15 +389,15 @@ class SqliteConnection:
 
     def _become_wal(self) -> None:
         """Write ahead. While others open the file too, SQLite does not wait here, so we do."""
-        until = time.monotonic() + BUSY_S
+        until = monotonic() + BUSY_S
         while True:
             try:
                 [mode] = self._db.execute("PRAGMA journal_mode=WAL").fetchone()
                 break
             except sqlite3.OperationalError as error:
-                if not _is_busy(error) or time.monotonic() > until:
+                if not _is_busy(error) or monotonic() > until:
                     raise
-                time.sleep(0.01)
+                sleep(0.01)
         if mode != "wal":
             raise ConfigError(
                 f"the store {self.file} cannot have a write-ahead log; it must lie on a disk of this machine"
@@ -400,34 +422,42 @@ class SqliteConnection:
         return version
 
 
-class _TranslatedErrors:
-    """A context that raises `Refused` or StoreUnavailable for what SQLite raised.
+def _replaced(file: str) -> StoreUnavailable:
+    return StoreUnavailable(
+        f"the store {file} was removed or replaced while it was open; nothing was claimed. "
+        "Put the file back, or start again with the new one"
+    )
 
-    A class, since there is one such context for every few rows: a generator would cost as much as the statement.
+
+class _AtWork(Work):
+    """A context in which a connection works: nobody forks meanwhile, nor while its transaction is open afterwards.
+
+    It raises `Refused` or StoreUnavailable for what SQLite raised. A class, since there is one such context for every
+    few rows: a generator would cost as much as the statement.
     """
 
-    __slots__ = ("_file",)
-
-    def __init__(self, file: Path) -> None:
-        self._file = file
+    __slots__ = ()
 
     def __enter__(self) -> None:
-        """Do nothing."""
+        """Begin to work."""
+        self.begin()
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        """Translate the error, if there is one."""
+        """End the work, unless a transaction is open; translate the error, if there is one."""
+        if self.can_rest():
+            self.end()
         if error is None:
             return
         if isinstance(error, sqlite3.Error):
             code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-            holder = _describe_writer(self._file) if _is_busy(error) else ""
-            message = f"the store {self._file} {_MESSAGES.get(code, error)}{holder}; nothing was recorded"
+            holder = _describe_writer(self.file) if _is_busy(error) else ""
+            message = f"the store {self.file} {_MESSAGES.get(code, error)}{holder}; nothing was recorded"
             if code in _REFUSED or isinstance(error, sqlite3.DataError):
                 raise Refused(message) from error
             raise StoreUnavailable(message) from error
         if isinstance(error, OverflowError):
             raise Refused(
-                f"the store {self._file} was given a number that is too large: {error}"
+                f"the store {self.file} was given a number that is too large: {error}"
             ) from error
 
 

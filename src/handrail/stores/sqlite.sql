@@ -62,6 +62,7 @@ CREATE INDEX grants_tool ON grants(tool);
 ALTER TABLE approvals ADD COLUMN people INTEGER NOT NULL DEFAULT 1;
 ALTER TABLE approvals ADD COLUMN agreed TEXT NOT NULL DEFAULT '[]';
 ALTER TABLE approvals ADD COLUMN principal TEXT NOT NULL DEFAULT '""';
+ALTER TABLE approvals ADD COLUMN own_approval INTEGER NOT NULL DEFAULT 0;
 
 -- schema_4: Which process holds a resource, and until when by the monotonic clock of its machine.
 ALTER TABLE locks ADD COLUMN owner TEXT NOT NULL DEFAULT '';
@@ -76,7 +77,7 @@ CREATE TABLE approvals_5(
   decided_by TEXT NOT NULL, because TEXT NOT NULL, edited TEXT, asked REAL NOT NULL,
   expires REAL NOT NULL, pin TEXT NOT NULL DEFAULT '', place TEXT NOT NULL DEFAULT '', parameters TEXT NOT NULL DEFAULT '{}',
   people INTEGER NOT NULL DEFAULT 1, agreed TEXT NOT NULL DEFAULT '[]', principal TEXT NOT NULL DEFAULT '""',
-  used_by TEXT NOT NULL DEFAULT '');
+  own_approval INTEGER NOT NULL DEFAULT 0, used_by TEXT NOT NULL DEFAULT '');
 INSERT INTO approvals_5 SELECT *, '' FROM approvals ORDER BY number;
 DROP TABLE approvals;
 ALTER TABLE approvals_5 RENAME TO approvals;
@@ -107,7 +108,7 @@ CREATE INDEX kept_created ON kept(created);
 
 -- schema_8: Runs that workers carry out, until they are over.
 CREATE TABLE submitted(
-  run_id TEXT PRIMARY KEY, dispatcher TEXT NOT NULL, queue TEXT NOT NULL, priority INTEGER NOT NULL, principal TEXT, tools TEXT NOT NULL,
+  run_id TEXT PRIMARY KEY, dispatcher TEXT NOT NULL, queue TEXT NOT NULL, priority INTEGER NOT NULL, tools TEXT NOT NULL,
   segment INTEGER NOT NULL, deaths INTEGER NOT NULL, woken INTEGER NOT NULL, wake_at REAL, note TEXT NOT NULL,
   swept REAL NOT NULL) WITHOUT ROWID;
 CREATE INDEX submitted_swept ON submitted(swept);

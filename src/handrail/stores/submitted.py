@@ -76,12 +76,10 @@ class SubmittedRuns(SharedLimitRows):
             record.journal_v,
             encode_journal(record.input),
         )
-        principal = submission.principal
         placed = (
             submission.dispatcher,
             encode_name(submission.queue),
             submission.priority,
-            None if principal is None else encode_json(principal),
             encode_json(list(submission.tools)),
         )
 
@@ -358,7 +356,6 @@ def _submission(row: Sequence[Any]) -> Submission:
         dispatcher,
         queue,
         priority,
-        principal,
         tools,
         segment,
         deaths,
@@ -370,7 +367,6 @@ def _submission(row: Sequence[Any]) -> Submission:
         dispatcher=dispatcher,
         queue=decode_name(queue),
         priority=priority,
-        principal=None if principal is None else json.loads(principal),
         tools=tuple(json.loads(tools)),
         segment=segment,
         deaths=deaths,

@@ -3,11 +3,11 @@ INSERT INTO runs(run_id, toolset, journal_v, input, created, updated, owner, sta
 VALUES (?, ?, ?, ?, ?, ?, '', 'queued', 1) ON CONFLICT(run_id) DO NOTHING RETURNING run_id
 
 -- place: How a submitted run is carried out.
-INSERT INTO submitted(run_id, dispatcher, queue, priority, principal, tools, segment, deaths, woken, wake_at, note, swept)
-VALUES (?, ?, ?, ?, ?, ?, 1, 0, 0, NULL, '""', ?)
+INSERT INTO submitted(run_id, dispatcher, queue, priority, tools, segment, deaths, woken, wake_at, note, swept)
+VALUES (?, ?, ?, ?, ?, 1, 0, 0, NULL, '""', ?)
 
 -- placed: How runs are carried out.
-SELECT s.run_id, s.dispatcher, s.queue, s.priority, s.principal, s.tools, s.segment, s.deaths, s.note,
+SELECT s.run_id, s.dispatcher, s.queue, s.priority, s.tools, s.segment, s.deaths, s.note,
   s.wake_at, s.model_turn, s.model_tries, s.model_waited_s FROM (VALUES (?)) AS n
 JOIN submitted AS s ON s.run_id = n.column1
 

@@ -12,7 +12,6 @@ counter. So a repeated request gets the same answer, and conversations do not di
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
@@ -30,6 +29,7 @@ from handrail.effects import Approval, AskHuman
 from handrail.errors import ConfigError, Json, ModelError, SetupError
 from handrail.messages import AssistantMessage, Message, TextDelta, Turn, Usage
 from handrail.ports import Listener, Request
+from handrail.surroundings.clock import sleep, unix_time
 from handrail.testing.prefix_cache import PrefixCache
 from handrail.testing.serving import Handler, OwnedServer, Serving
 
@@ -254,7 +254,7 @@ class _ModelHandler(Handler):
                 turn, usage=replace(usage, output_tokens=turn.usage.output_tokens)
             )
         envelope = Envelope(
-            options.model, f"answer-{len(scripted.requests)}", int(time.time())
+            options.model, f"answer-{len(scripted.requests)}", int(unix_time())
         )
         if options.stream:
             pieces = wire.encode_stream(turn, envelope, tools)
@@ -298,11 +298,11 @@ class _ModelHandler(Handler):
             data = piece.encode()
             self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
             if pause_s:
-                time.sleep(pause_s)
+                sleep(pause_s)
         self.wfile.write(b"0\r\n\r\n")
 
     def _fail(self, fault: Fault) -> None:
-        time.sleep(fault.delay_s)
+        sleep(fault.delay_s)
         if fault.body is None:
             self.close_connection = True
             return

@@ -326,6 +326,13 @@ def _judge_approvals(runtime: Runtime | SyncRuntime) -> Line:
     )
     if not asks:
         return Line("approvals", "", "no tool asks a person")
+    if runtime.policy.own_approval:
+        return Line(
+            "approvals",
+            "",
+            "the person on whose behalf a call is made may approve it",
+            "own_approval=False in the policy",
+        )
     if runtime.approver is not None:
         return Line("approvals", "", "somebody is there to be asked")
     trouble = "a tool asks a person and there is nobody to ask: its runs wait"

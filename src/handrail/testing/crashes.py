@@ -23,8 +23,8 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from enum import Enum
 from functools import partial
+from inspect import signature
 from secrets import token_hex
-from time import monotonic
 from typing import Any, TypeAlias, TypeVar
 
 from msgspec import Struct
@@ -33,6 +33,7 @@ from msgspec.structs import replace
 from handrail import plugins
 from handrail.calls import ToolResult
 from handrail.effects import Claim, ReplayClass, Settle
+from handrail.engine.verbs import ResumeOptions, RunOptions
 from handrail.errors import Code, ConfigError, HandrailError, Json
 from handrail.futures import StoreAnswer
 from handrail.journal.codec import result_as_json, result_from_json
@@ -41,6 +42,7 @@ from handrail.network.descriptors import wait_readable
 from handrail.ports import Model, Store
 from handrail.records import JournalEntry
 from handrail.runs import Run
+from handrail.surroundings.clock import monotonic
 from handrail.sync import SyncRuntime
 from handrail.testing import ScriptedModel, call
 from handrail.tools.tool import BaseTool
@@ -363,6 +365,11 @@ class Survived(Struct, frozen=True):
     results: Sequence[ToolResult]
 
 
+# What a run takes and the runtime does not. A resumed run knows some of it by itself.
+_OF_A_RUN = RunOptions.__annotations__.keys() - signature(SyncRuntime).parameters.keys()
+_OF_A_RESUMED_RUN = _OF_A_RUN & ResumeOptions.__annotations__.keys()
+
+
 class Crash(Struct, frozen=True):
     """Kills runs at one boundary, on one store, and resumes them."""
 
@@ -381,7 +388,7 @@ class Crash(Struct, frozen=True):
 
         Args:
             effects: Counts what the tool has done to the world, outside of every process: in a file, in a database.
-            how: As for `Runtime`.
+            how: As for `Runtime`, and as for its `run`: `inject`, `deps`.
 
         Raises:
             AssertionError: Another number of effects than its replay class promises, or the model read otherwise.
@@ -430,7 +437,7 @@ class Crash(Struct, frozen=True):
         Args:
             effects: Counts what the tools have done to the world.
             write: Which time it comes to the boundary, from 1.
-            how: As for `Runtime`.
+            how: As for `Runtime`, and as for its `run`: `inject`, `deps`.
 
         Raises:
             AssertionError: The run does not end, or a call has no result.
@@ -439,12 +446,14 @@ class Crash(Struct, frozen=True):
         run_id = f"r_{token_hex(4)}"
         before = effects()
         moment = Moment(self.boundary, write)
+        of_run = {name: how.pop(name) for name in _OF_A_RUN & how.keys()}
         begin = partial(
             _run_and_report,
             verb="run",
             on=question,
             model=model,
             run_id=run_id,
+            **of_run,
         )
         start_and_kill(
             begin,
@@ -459,6 +468,7 @@ class Crash(Struct, frozen=True):
                 verb="resume",
                 on=run_id,
                 model=model,
+                **{name: of_run[name] for name in _OF_A_RESUMED_RUN & of_run.keys()},
             ),
             tools,
             store=self.store,

@@ -7,7 +7,6 @@ with Loopback(lambda asked: Answer(json={"path": asked.path})) as server:
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Iterable, Mapping
 from threading import Lock
 from urllib.parse import parse_qs, urlsplit
@@ -15,6 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 from msgspec import Struct, field
 
 from handrail.errors import Json
+from handrail.surroundings.clock import sleep
 from handrail.testing import Fault
 from handrail.testing.serving import Handler, OwnedServer, Serving
 
@@ -98,7 +98,7 @@ class _LoopbackHandler(Handler):
         if fault is None:
             self._send(self.server.owner.answer(asked))
             return
-        time.sleep(fault.delay_s)
+        sleep(fault.delay_s)
         if fault.body is None:
             self.close_connection = True
             return

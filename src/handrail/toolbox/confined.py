@@ -26,12 +26,12 @@ from itertools import islice
 from pathlib import Path
 from secrets import token_hex
 from threading import Event
-from time import monotonic
 
 from msgspec import Struct
 
 from handrail.errors import Code, ConfigError, NoEffect, ToolError
 from handrail.parsing import names
+from handrail.surroundings.clock import monotonic
 
 try:
     import fcntl

@@ -197,6 +197,7 @@ class Files(Toolset):
                     effect="write",
                     # it stays in the folder
                     egress=False,
+                    trust="trusted",  # it answers in our own words
                     timeout_s=15,
                     resource="file:{path}",
                     approve=approve,

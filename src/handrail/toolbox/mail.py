@@ -28,7 +28,6 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from email.message import EmailMessage
 from email.policy import SMTP
-from time import monotonic
 from typing import Annotated, Any, Literal, TypeAlias, TypedDict
 
 from msgspec import Struct
@@ -38,6 +37,7 @@ from handrail.context import Context
 from handrail.effects import Found, NotFound, Unknown, Verification
 from handrail.errors import Code, ConfigError, Json, NoEffect
 from handrail.guards import EmailAddress, OneLine
+from handrail.surroundings.clock import monotonic
 from handrail.tools.tool import BaseTool
 
 MOST_RECIPIENTS = 20

@@ -17,10 +17,8 @@ import hashlib
 import hmac
 import json
 import os
-import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from time import monotonic
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
@@ -28,6 +26,7 @@ import httpx2
 
 from handrail.errors import ConfigError, Json
 from handrail.records import ApprovalRequest
+from handrail.surroundings.clock import monotonic, sleep, unix_time
 from handrail.toolbox.mail import (
     Server,
     hand_in,
@@ -167,12 +166,12 @@ class Webhook:
             except (httpx2.TransportError, httpx2.HTTPStatusError) as error:
                 if attempt == _ATTEMPTS or left_s <= 1 or not _may_pass(error):
                     raise
-                time.sleep(0.2 * attempt)
+                sleep(0.2 * attempt)
             else:
                 return
 
     def _headers(self, id: str, body: bytes) -> dict[str, str]:
-        sent_at = str(int(time.time()))
+        sent_at = str(int(unix_time()))
         headers = {
             "content-type": "application/json",
             "webhook-id": id,

@@ -12,6 +12,7 @@ Rule 1: no key, resource or rate key holds an injected secret: a template has it
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
 from typing import Any, TypeAlias, cast
@@ -22,6 +23,7 @@ from handrail.errors import Code, Failure, Json, ToolError
 from handrail.tools import conditions, keys
 from handrail.tools.declaration import SettingError
 from handrail.tools.injection import hide_secret, plain_value
+from handrail.tools.normal_form import as_text
 
 Arguments: TypeAlias = Mapping[str, Json]
 
@@ -212,7 +214,11 @@ class CallRules:
                 f"the key function of {self._name} returned {key!r}, which names nothing"
             )
             raise SettingError("key", function) from error
-        return hide_secret(str(key)) if self._hides_key else str(key)
+        try:
+            text = as_text(key)
+        except ValueError as error:
+            raise SettingError("key", function) from error
+        return hide_secret(text) if self._hides_key else text
 
 
 def _call_setting(
@@ -224,9 +230,13 @@ def _call_setting(
         SettingError: It raised something other than a `ToolError`.
     """
     try:
-        return function(**arguments)
+        answer = function(**arguments)
+        if inspect.iscoroutine(answer):
+            answer.close()
+            raise TypeError(f"`{setting}` gave a coroutine, and nobody awaits it")
     except (KeyboardInterrupt, ToolError):
         raise
     except BaseException as error:
         # it is the author's code: whatever it raises, the call is not allowed
         raise SettingError(setting, function) from error
+    return answer

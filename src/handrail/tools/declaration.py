@@ -44,6 +44,13 @@ class SettingError(Exception):  # it carries an error, its cause
         self.function = function
 
 
+def is_async(function: object) -> bool:
+    """Whether a function, or an object that is called like one, gives something that must be awaited."""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+        type(function).__call__ if callable(function) else None
+    )
+
+
 def find_fault(
     declared: Mapping[str, Any], usual: Mapping[str, Any] = MappingProxyType({})
 ) -> str:
@@ -94,7 +101,7 @@ def _find_contradiction(declared: Mapping[str, Any]) -> str:
     if declared["directory"] and declared["trust"] == "untrusted":
         return "its results are `untrusted` and a `directory`, which people trust"
     for setting in ("check", "approve", "key"):
-        if inspect.iscoroutinefunction(declared[setting]):
+        if is_async(declared[setting]):
             return f"`{setting}` must be a plain function; it does not wait"
     if declared["verify"] is not None:
         return _find_misfit("verify", declared["verify"], "arguments", "context")

@@ -1,4 +1,4 @@
-"""Which arguments of a tool say where a call of it sends things: by their type, else by their name.
+"""Which arguments of a tool say where a call of it sends things, by type or name, and whether it sends at all.
 
 Rule 1: pure, and looked at once for each tool; a tool that knows better declares `destination`.
 """
@@ -33,6 +33,26 @@ _LAST_WORDS = frozenset(
 _FORMATS = frozenset(("email", "idn-email", "uri", "iri", "url"))
 
 
+SENDS = frozenset(
+    (
+        "send", "post", "mail", "email", "notify", "publish", "share", "forward", "invite", "transfer", "message",
+        "tweet", "upload", "submit", "reply",
+    )
+)  # fmt: skip
+SENDS_IN_CHINESE = frozenset(
+    ("发送", "发布", "分享", "转发", "转账", "通知", "邀请", "上传", "提交", "回复")
+)
+"""Words in the name of a tool that say that it sends something."""
+
+
+def names_sending(name: str) -> bool:
+    """Whether the name of a tool says that it sends something."""
+    spelled = _as_snake_case(name)
+    if not SENDS.isdisjoint(spelled.split("_")):
+        return True
+    return not name.isascii() and any(word in name for word in SENDS_IN_CHINESE)
+
+
 def find_destinations(parameters: Mapping[str, Json]) -> tuple[str, ...]:
     """Return the names of the arguments that are destinations, in order."""
     properties: Any = parameters.get("properties") or {}
@@ -44,9 +64,13 @@ def find_destinations(parameters: Mapping[str, Json]) -> tuple[str, ...]:
 
 
 def _is_destination_by_name(name: str) -> bool:
-    # `userEmail` and `user-email` are `user_email`
-    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|[-.\s]+", "_", name).lower()
+    words = _as_snake_case(name)
     return words in _NAMES or words.rpartition("_")[2] in _LAST_WORDS
+
+
+def _as_snake_case(name: str) -> str:
+    """Return a name as Python would spell it: `userEmail` and `user-email` as `user_email`."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|[-.\s]+", "_", name).lower()
 
 
 def _is_destination_by_type(schema: Json) -> bool:

@@ -55,10 +55,10 @@ class FunctionTool(BaseTool, Generic[F_co]):
 
     def _describe_by(self, parameters: Mapping[str, Json]) -> None:
         """Take a schema, and what follows from it, in place of the function's signature."""
-        self.parameters = hints.import_schema(parameters, name=self.name)
-        properties = self.parameters.get("properties", {})
-        self.bind = strictjson.copy
-        self.injected_parameters = find_injected_parameters(self.fn, set(properties))
+        schema = hints.import_schema(parameters, name=self.name)
+        properties = schema.get("properties", {})
+        injected = find_injected_parameters(self.fn, set(properties))
+        self._describe(schema, strictjson.copy, injected)
 
     def __call__(
         self: FunctionTool[Callable[P, R]], *args: P.args, **kwargs: P.kwargs

@@ -23,6 +23,7 @@ from handrail.credentials.secret import Secret
 from handrail.errors import Json, SetupError
 from handrail.schemas import hints
 from handrail.tools import keys
+from handrail.tools.normal_form import normalize
 
 _CONTAINERS = (Annotated, Union, UnionType)
 
@@ -107,7 +108,7 @@ def plain_value(name: str, value: Any) -> Json:
     if isinstance(value, str):
         return str(value)
     if isinstance(value, UUID | date | datetime | time | Decimal):
-        return str(value)
+        return normalize(value)
     if isinstance(value, list | tuple):
         return [plain_value(name, each) for each in value]
     # pydantic writes each of its secrets as the same stars

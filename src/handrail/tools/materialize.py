@@ -60,7 +60,7 @@ class _Room:
 
 
 def is_plain(value: Any, kind: type) -> bool:
-    """Whether a value is a scalar, or lists and dicts of scalars, and not long.
+    """Whether a value is a scalar, or lists and dicts of scalars whose names are texts, and not long.
 
     One that holds more than a few values in its inner lists and dicts, or itself, is left to `read`.
 
@@ -76,6 +76,8 @@ def is_plain(value: Any, kind: type) -> bool:
             or (kind is str and len(value) <= LONG_BYTES)
         )
     size = 0
+    if kind is dict and not _TEXTS.issuperset(map(type, value)):
+        return False
     parts = value.values() if kind is dict else value
     for each in parts:
         part = type(each)
@@ -98,7 +100,9 @@ def _is_plain_inside(waiting: list[Any]) -> bool:
         if kind is str:
             size += len(each)
         elif kind is dict or kind is list:
-            if len(waiting) + len(each) > _MOST_INSIDE:
+            if len(waiting) + len(each) > _MOST_INSIDE or (
+                kind is dict and not _TEXTS.issuperset(map(type, each))
+            ):
                 return False
             waiting += each.values() if kind is dict else each
         elif (
@@ -357,6 +361,25 @@ def has_iterators(value: Any) -> bool:
     return False
 
 
+def find_odd_objects(value: Any) -> Iterator[dict[Any, Any]]:
+    """Yield the objects in a value that have a name which is no text; of one that contains itself, some twice."""
+    level = [value]
+    values = 0
+    while level and values <= MOST_VALUES:
+        values += len(level)
+        kinds = _find_kinds(level)
+        if kinds <= _SCALARS:
+            break
+        many = [each for each in level if isinstance(each, dict)]
+        if not _TEXTS.issuperset(map(type, chain.from_iterable(many))):
+            yield from (each for each in many if not _TEXTS.issuperset(map(type, each)))
+        if kinds <= _SCALARS_AND_DICT:
+            level = _open_dicts(many, MOST_VALUES).parts
+        else:
+            level = _open_level(level, MOST_VALUES).parts
+
+
+_TEXTS = frozenset((str,))
 _SCALARS = frozenset((str, int, float, bool, type(None)))
 _SCALARS_AND_DICT = _SCALARS | {dict}
 

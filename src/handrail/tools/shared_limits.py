@@ -102,6 +102,10 @@ class SharedLimits:
         """Tools whose last attempt failed, in any process, as far as this one knows."""
         self._store = store
         self._now = now
+        self.reset()
+
+    def reset(self) -> None:
+        """Have no share and an open lock: in a fork, those of its parent are the parent's."""
         self._shares: dict[str, Share] = {}
         self._looked = float("-inf")
         self._lock = Lock()

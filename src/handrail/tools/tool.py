@@ -38,7 +38,6 @@ import msgspec
 import pydantic
 from msgspec import Struct, field
 from msgspec.structs import replace
-from pydantic_core import to_jsonable_python
 
 from handrail._lazy import cached_property
 from handrail.calls import TRUSTED, Confidentiality, Integrity, Label, Page
@@ -60,7 +59,14 @@ from handrail.schemas.docstrings import Docs
 from handrail.schemas.docstrings import read_docstring as read_docstring
 from handrail.schemas.importing import import_schema
 from handrail.schemas.validation import Checked, Checker
-from handrail.tools import declaration, destinations, keys, paging, rate_limits
+from handrail.tools import (
+    declaration,
+    destinations,
+    keys,
+    normal_form,
+    paging,
+    rate_limits,
+)
 from handrail.tools.argument_copies import copy_arguments
 from handrail.tools.call_rules import CallRules
 from handrail.tools.injection import (
@@ -220,8 +226,8 @@ class BaseTool:
     on_doubt: Literal["tell", "ask"] = "tell"
     """What to do with a write in doubt: tell the model, or let the run wait for a person to look."""
     trust: Integrity | None = None
-    """Whether its results are the words of somebody whom you trust. By default those of a read, and of a tool without
-    an effect, are `untrusted`: anybody may have written what it finds. See `Policy.provenance`."""
+    """Whether its results are the words of somebody whom you trust. By default they are `untrusted`: anybody may have
+    written what a read finds, what the far side answers to a write, or what is delivered. See `Policy.provenance`."""
     confidentiality: Confidentiality = "public"
     """`private`: numbers in its results leave only to a destination that the result names, or when a person agrees."""
     directory: bool = False
@@ -293,6 +299,9 @@ class BaseTool:
                 raise ToolDefinitionError(
                     f"Tool {cls.name!r}: `{setting}` is a property; declare a value, which holds."
                 )
+        for name in sorted(_OWN.intersection(_own_names(cls))):
+            if not _is_hook(name, getattr(cls, name, None)):
+                raise _refuse_own(cls.name, name)
 
     def __init__(self) -> None:
         self.validate_declaration()
@@ -302,6 +311,8 @@ class BaseTool:
     if not TYPE_CHECKING:
 
         def __setattr__(self, name, value):
+            if name in _OWN:
+                raise _refuse_own(self.name, name)
             self._prepare_change(name)
             object.__setattr__(self, name, value)
 
@@ -314,11 +325,8 @@ class BaseTool:
         if name not in _DECLARED:
             return
         if self._declaration.frozen:
-            instead = f"`tool.replace({name}=...)` makes another"
-            if name not in self._DECLARABLE:
-                instead = "it is a tool's own, so keep yours under another name"
             raise ToolDefinitionError(
-                f"Tool {self.name!r}: `{name}` holds once a set has the tool; {instead}."
+                f"Tool {self.name!r}: `{name}` holds once a set has the tool; `tool.replace({name}=...)` makes another."
             )
         if self._declaration.checked:
             self._reset_declaration()
@@ -334,6 +342,19 @@ class BaseTool:
         object.__setattr__(
             self, "_declaration", msgspec.structs.replace(self._declaration, **changes)
         )
+
+    def _describe(
+        self,
+        parameters: Mapping[str, Json],
+        bind: Callable[[dict[str, Json]], dict[str, Any] | Failure] | None = None,
+        injected: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Take a schema in place of that of the signature; with `bind`, in place of the signature itself."""
+        self._prepare_change("parameters")
+        vars(self)["parameters"] = parameters
+        if bind is not None:
+            vars(self)["bind"] = bind
+            vars(self)["injected_parameters"] = injected or {}
 
     def _declare(self, settings: Mapping[str, Any], run: Callable[..., Any]) -> None:
         """Set what is declared about `run`.
@@ -743,8 +764,7 @@ class BaseTool:
         """The label of its results."""
         trust = self.trust
         if trust is None:
-            is_outside = self.effect in (None, "read") and not self.directory
-            trust = "untrusted" if is_outside else "trusted"
+            trust = "trusted" if self.directory else "untrusted"
         label = Label(
             self.name, trust, self.confidentiality, is_directory=self.directory
         )
@@ -756,6 +776,16 @@ class BaseTool:
         if self.effective_risk == "high":
             return True
         return self.writes if self.egress is None else self.egress
+
+    @cached_property
+    def sends_texts(self) -> bool:
+        """Whether the texts of a call leave to somebody, so that addresses in them matter: as far as is declared, or
+        its arguments and its name tell."""
+        if self.egress is not None:
+            return self.egress
+        if self.destination is not None or self.effect is None:
+            return True
+        return bool(self.destinations) or destinations.names_sending(self.name)
 
     @cached_property
     def destinations(self) -> Sequence[str]:
@@ -954,20 +984,28 @@ class BaseTool:
     def normalize_arguments(
         self, arguments: dict[str, Json], bound: Mapping[str, Any]
     ) -> dict[str, Json]:
-        """Return the arguments that decisions are made on: what the function gets, as JSON, defaults filled in."""
-        if bound == arguments:
+        """Return the arguments that decisions are made on: what the function gets, as JSON, defaults filled in.
+
+        Equal values have one form; see `normal_form`.
+        """
+        if bound == arguments and normal_form.SCALARS.issuperset(
+            map(type, bound.values())
+        ):
             return arguments
-        value: Any = bound
         if len(bound) == 1:
             (only,) = bound.values()
             if isinstance(only, pydantic.BaseModel):
-                value = only
-        try:
-            normalized = to_jsonable_python(value, inf_nan_mode="strings")
-        except ValueError:
-            # a type without a JSON form: what was sent is all there is to look at
-            return arguments
-        return normalized if isinstance(normalized, dict) else arguments
+                fields = only.model_dump(by_alias=True, warnings=False)
+                bound = fields if isinstance(fields, dict) else bound
+        normalized: dict[str, Json] = {}
+        for name, value in bound.items():
+            try:
+                normalized[name] = normal_form.normalize(value)
+            except ValueError:
+                # a type without a JSON form: what was sent is all there is to look at
+                if name in arguments:
+                    normalized[name] = arguments[name]
+        return normalized
 
     def with_defaults(self, arguments: Mapping[str, Json]) -> dict[str, Json]:
         """Return the arguments, and the default of each that was left out."""
@@ -1073,6 +1111,33 @@ _flow_settings = attrgetter(*_FLOW)
 _INTERNAL = {"_DECLARABLE", "_declaration", "trace_type"}
 """What a tool records about itself, which declares nothing, and what its class is."""
 
+
+def _own_names(kind: type[BaseTool]) -> Iterator[str]:
+    """Yield the names that a class, and those between it and `BaseTool`, give to anything."""
+    for each in takewhile(lambda each: each is not BaseTool, kind.__mro__):
+        yield from vars(each)
+        yield from vars(each).get("__annotations__", ())
+
+
+def _is_hook(name: str, value: object) -> bool:
+    """Whether what a class has under a name of handrail's does the same: takes the same arguments, or none."""
+    own = vars(BaseTool).get(name)
+    if value is own:  # a bare annotation, which a dataclass makes an attribute
+        return False
+    if not inspect.isfunction(own):
+        return isinstance(value, property | cached_property)
+    return inspect.isfunction(value) and list(
+        inspect.signature(value).parameters
+    ) == list(inspect.signature(own).parameters)
+
+
+def _refuse_own(tool_name: str, name: str) -> ToolDefinitionError:
+    return ToolDefinitionError(
+        f"Tool {tool_name!r}: `{name}` is what handrail asks a tool for; keep yours under another name, "
+        f"such as `my_{name.lstrip('_')}`."
+    )
+
+
 _USUAL = {
     name: vars(BaseTool)[name]
     for name in BaseTool.__annotations__
@@ -1085,6 +1150,12 @@ _SETTINGS = BaseTool._DECLARABLE - {"description"}
 
 _DECLARED = (frozenset(BaseTool.__annotations__) | vars(BaseTool).keys()) - _INTERNAL
 """What no longer changes once a set has a tool. A class of yours keeps other things in its instances."""
+
+_OWN = frozenset(
+    name for name in vars(BaseTool).keys() - BaseTool._DECLARABLE - {"open", "close", "trace_type"}
+    if not name.startswith("__")
+) | {"_declaration"}  # fmt: skip
+"""What a tool is asked by handrail. A class of yours keeps its things under other names."""
 
 _DERIVED = frozenset(name for name, each in vars(BaseTool).items() if isinstance(each, cached_property)) - {
     "docs", "description", "signature", "parameters", "bind", "injected_parameters", "_defaults",
@@ -1179,6 +1250,11 @@ class Then(Struct, frozen=True):
         if not isinstance(self.tool, BaseTool):
             raise ToolDefinitionError(
                 f"`Then` calls a tool, made with @tool or a class, and {self.tool!r} is none."
+            )
+        if declaration.is_async(self.arguments):
+            raise ToolDefinitionError(
+                f"The function of a `Then` makes the arguments of `{self.tool.name}` and must be a plain one; "
+                "it does not wait."
             )
         _ = self.names  # parsing the templates checks them
 

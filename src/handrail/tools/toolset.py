@@ -28,7 +28,7 @@ from handrail.tools import keys
 from handrail.tools.function_tool import FunctionTool
 from handrail.tools.tool import BaseTool, ToolSettings
 
-Tools: TypeAlias = "Toolset | Iterable[BaseTool | Callable[..., Any]]"
+Tools: TypeAlias = "Toolset | Iterable[BaseTool | Toolset | Callable[..., Any]]"
 
 COVERED: Mapping[Permission, Sequence[Permission]] = {
     "read": ("read",),
@@ -66,11 +66,10 @@ class Toolset:
             )
         self.add(*tools)
 
-    def add(self, *tools: BaseTool | Callable[..., Any]) -> None:
-        """Add tools at the end, all or none."""
+    def add(self, *tools: BaseTool | Toolset | Callable[..., Any]) -> None:
+        """Add tools at the end, all or none; of a set those that it has now."""
         grown = dict(self._state.by_name)
-        for given in tools:
-            tool = _as_tool(given)
+        for tool in _as_tools(tools):
             if tool.name in grown:
                 raise DuplicateToolError(
                     f"Two tools are called {tool.name!r}. Rename one (`FunctionTool(fn, name=...)`), "
@@ -272,6 +271,16 @@ def _make_state(by_name: Mapping[str, BaseTool]) -> _State:
     with_steps = (each for tool in by_name.values() for each in tool.with_steps())
     needs_sandbox = any(each.isolation in levels.SANDBOXED for each in with_steps)
     return _State(by_name, needs_sandbox)
+
+
+def _as_tools(
+    given: Iterable[BaseTool | Toolset | Callable[..., Any]],
+) -> Iterator[BaseTool]:
+    for each in given:
+        if isinstance(each, Toolset):
+            yield from each.by_name.values()
+        else:
+            yield _as_tool(each)
 
 
 def _as_tool(given: BaseTool | Callable[..., Any]) -> BaseTool:

@@ -1,32 +1,57 @@
-"""Resets, in a forked process, whatever has threads or processes of its own: threads are not copied by a fork."""
+"""Resets, in a forked process, whatever has threads, processes or locks: a fork copies none of its parent's threads."""
 
 from __future__ import annotations
 
 import os
-from typing import Protocol
-from weakref import WeakSet
+import sys
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from threading import Lock
+from typing import NoReturn
+from weakref import WeakMethod, WeakSet
+
+_RESETS: set[WeakMethod[Callable[[], None]]] = set()
+_LOCKS: WeakSet[Lock] = WeakSet()
 
 
-class ForkSafe(Protocol):
-    """Something that can be reset to the state in which it has no thread and no process."""
+def reset_after_fork(reset: Callable[[], None]) -> None:
+    """Call a method now, and in every fork as long as its object lives.
 
-    def reset(self) -> None:
-        """Return to the initial state, also if another thread held the lock when the process was forked."""
-        ...
-
-
-_INSTANCES: WeakSet[ForkSafe] = WeakSet()
+    It returns the object to the state in which it has no thread and no process, also if another thread held its lock.
+    """
+    reset()
+    _RESETS.add(WeakMethod(reset, _RESETS.discard))
 
 
-def reset_after_fork(instance: ForkSafe) -> None:
-    """Reset an instance now and in every fork."""
-    instance.reset()
-    _INSTANCES.add(instance)
+def new_lock() -> Lock:
+    """Return a lock that is free in a fork, whoever held it in the parent."""
+    lock = Lock()
+    _LOCKS.add(lock)
+    return lock
+
+
+def end_fork(error: BaseException | None) -> NoReturn:
+    """End a fork that has returned from a tool or raised there, as a program that ended so: its parent answers."""
+    code = 0 if error is None else 1
+    if isinstance(error, SystemExit) and (
+        error.code is None or type(error.code) is int
+    ):
+        code = (error.code or 0) & 0xFF
+    elif error is not None:
+        traceback.print_exception(error)
+    with suppress(Exception):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code)
 
 
 def _reset_all() -> None:
-    for instance in list(_INSTANCES):
-        instance.reset()
+    for lock in list(_LOCKS):
+        lock._at_fork_reinit()  # type: ignore[attr-defined]  # as the standard library does
+    for each in list(_RESETS):
+        if (reset := each()) is not None:
+            reset()
 
 
 if hasattr(os, "register_at_fork"):  # elsewhere nothing forks

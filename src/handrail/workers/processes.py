@@ -13,6 +13,7 @@ Python values: a warm worker, here. A program that a model wrote is run once, wi
 
 Rule 1: a killed call leaves nothing running: the worker is killed with everything that it started.
 Rule 2: a worker runs one call at a time, and is never killed for a call that it has already answered.
+Rule 3: an answer that names another call or another process is dropped, and its worker killed.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from threading import Condition, Thread
-from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from handrail import _lazy
 from handrail.errors import ToolDefinitionError
+from handrail.surroundings.clock import monotonic
 from handrail.tools.tool import BaseTool
 from handrail.workers import fork_safety
 
@@ -127,12 +128,16 @@ class ProcessPool:
     def __init__(self, most: int = MOST_WORKERS, wall: FileWall | None = None) -> None:
         self._most = most
         self.wall = wall
-        fork_safety.reset_after_fork(self)
-
-    def reset(self) -> None:
-        """See `fork_safety.ForkSafe.reset`: the workers belong to the parent, and answer it."""
         self._idle: list[Worker] = []
         self._busy: dict[WorkerCall, Worker] = {}
+        fork_safety.reset_after_fork(self.reset)
+
+    def reset(self) -> None:
+        """See `fork_safety.reset_after_fork`: the workers belong to the parent, answer it, and end with it."""
+        for worker in (*self._idle, *self._busy.values()):
+            worker.close_line()
+        self._idle = []
+        self._busy = {}
         self._size = 0
         self._change = Condition()
         self._closed = False
@@ -239,6 +244,7 @@ class Worker:
     def __init__(self, wall: FileWall | None = None) -> None:
         self._line, worker_line = connection.Pipe()
         self._is_ready = False
+        self._calls = 0
         # The worker ends when our end of this pipe is closed, by whatever cause.
         life, self._life = os.pipe()
         fds = (worker_line.fileno(), life)
@@ -282,11 +288,16 @@ class Worker:
         """Send a call; return the pickle of whether it returned, and of what it returned or raised.
 
         Raises:
-            EOFError: The process is gone.
+            EOFError: The process is gone, or another one answered in its place.
         """
         line: connection.Connection[Any, Any] = self._line
+        self._calls += 1
         line.send_bytes(order)
-        return line.recv_bytes()
+        answer = line.recv_bytes()
+        header = worker_main.ANSWER_HEADER
+        if answer[: header.size] != header.pack(self._calls, self._process.pid):
+            raise EOFError("another process answered, or to another call")
+        return answer[header.size :]
 
     def is_alive(self) -> bool:
         """Whether the process runs."""
@@ -326,7 +337,7 @@ class Worker:
         if self.is_alive():
             self.kill()
         code = self._process.wait()
-        self._close_line()
+        self.close_line()
         self._remove_folder()
         if code < 0:
             return f"was ended by signal {-code}"
@@ -334,12 +345,13 @@ class Worker:
 
     def close(self) -> None:
         """Let an idle process end."""
-        self._close_line()
+        self.close_line()
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout=0.5)
         self.end()
 
-    def _close_line(self) -> None:
+    def close_line(self) -> None:
+        """Close our ends of both pipes. The worker ends once no process has them open."""
         self._line.close()
         if self._life >= 0:
             os.close(self._life)

@@ -2,22 +2,27 @@
 
 A thread cannot be stopped. So the threads are daemons, which do not hold the program's end, and their number is
 bounded; a task that waits for a free one can still be withdrawn, and then has certainly not started.
+
+Rule 1: a thread that waits for other tools, or that nobody waits for any more, does not count: another one may be
+        started in its place. At most `MOST_ASIDE` do not.
 """
 
 from __future__ import annotations
 
 import contextvars
+import os
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from inspect import CO_ITERABLE_COROUTINE
-from threading import Condition, Thread, current_thread, main_thread
+from threading import Condition, Thread, current_thread, local, main_thread
 from types import GeneratorType
 from typing import Any, TypeAlias, TypeVar
 
 from handrail.effects import Raised, Returned
+from handrail.surroundings.clock import monotonic
 from handrail.tools import materialize
 from handrail.workers import fork_safety
 
@@ -27,6 +32,12 @@ Report: TypeAlias = Callable[["Returned | Raised"], None]
 # Blocking tools wait for the network far more than they compute; a hung one occupies its thread for ever.
 DEFAULT_THREADS = 64
 
+MOST_ASIDE = 512
+"""How many threads of a pool may be left out of its count."""
+
+MOST_NAMED = 5
+"""How many names `describe_holders` says."""
+
 IDLE_S = 60.0
 """How long an idle thread lives. A runtime that nobody closes must not keep its threads for ever."""
 
@@ -34,10 +45,18 @@ IDLE_S = 60.0
 class ThreadTask:
     """A function on its way to a thread."""
 
-    __slots__ = ("_context", "_report", "_work", "started")
+    __slots__ = (
+        "_context", "_report", "_work", "is_aside", "name", "reasons", "since", "started",
+    )  # fmt: skip
 
-    def __init__(self, work: Callable[[], Any], report: Report) -> None:
+    def __init__(self, work: Callable[[], Any], report: Report, name: str) -> None:
+        self.name = name
         self.started = False
+        self.since = 0.0
+        """When it started, on the monotonic clock."""
+        self.reasons = 0
+        """For how many reasons its thread should not count."""
+        self.is_aside = False
         self._work = work
         self._report = report
         self._context = contextvars.copy_context()
@@ -58,11 +77,17 @@ class ThreadTask:
 
 
 def run_tool(work: Callable[[], Any]) -> Returned | Raised:
-    """Call a tool and return how it ended."""
+    """Call a tool and return how it ended. A fork of the tool does not return."""
+    process = os.getpid()
     try:
         return wrap_value(work())
     except BaseException as error:  # the one broad catch around a user's tool
+        if os.getpid() != process:
+            fork_safety.end_fork(error)
         return wrap_error(error)
+    finally:
+        if os.getpid() != process:
+            fork_safety.end_fork(None)
 
 
 def wrap_value(value: Any) -> Returned | Raised:
@@ -97,6 +122,8 @@ def wrap_error(error: BaseException) -> Raised:
 
 
 def _set_future(future: Future[T], function: Callable[[], T]) -> None:
+    if not future.set_running_or_notify_cancel():
+        return
     try:
         future.set_result(function())
     except BaseException as error:  # whoever waits for the future gets it
@@ -107,40 +134,120 @@ def _ignore_report(_: Returned | Raised) -> None:
     """The future has reported."""
 
 
+class _ThreadState(local):
+    """What a thread of a pool runs."""
+
+    running: tuple[ThreadPool, ThreadTask] | None = None
+
+
+_LOCAL = _ThreadState()
+
+
+@contextmanager
+def waiting_for_tools() -> Iterator[None]:
+    """Do not count this thread meanwhile, if it is one of a pool: those that it waits for need one too."""
+    if _LOCAL.running is None:
+        yield
+        return
+    pool, task = _LOCAL.running
+    pool.set_aside(task)
+    try:
+        yield
+    finally:
+        pool.take_back(task)
+
+
 class ThreadPool:
     """A pool of daemon threads that grows when all are busy, up to `most`, and shrinks when they have no work.
 
     Args:
-        most: The number of threads at once.
+        most: The number of threads at once, without those that do not count.
         idle_s: Seconds after which a thread without work ends.
     """
 
     def __init__(self, most: int = DEFAULT_THREADS, *, idle_s: float = IDLE_S) -> None:
         self._most = most
         self._idle_s = idle_s
-        fork_safety.reset_after_fork(self)
+        fork_safety.reset_after_fork(self.reset)
 
     def reset(self) -> None:
-        """See `fork_safety.ForkSafe.reset`."""
+        """See `fork_safety.reset_after_fork`."""
         self._tasks: deque[ThreadTask] = deque()
+        self._running: dict[ThreadTask, None] = {}
+        self._aside = 0
         self._change = Condition()
         self._idle = 0
         self._size = 0
         self._closed = False
 
-    def submit(self, work: Callable[[], Any], report: Report) -> ThreadTask:
-        """Run `work` in a thread; `report` is called there with how it ended."""
-        task = ThreadTask(work, report)
+    def submit(
+        self, work: Callable[[], Any], report: Report, name: str = ""
+    ) -> ThreadTask:
+        """Run `work` in a thread; `report` is called there with how it ended.
+
+        Args:
+            name: Of the tool, for `describe_holders`.
+        """
+        task = ThreadTask(work, report, name)
         with self._change:
             self._tasks.append(task)
             if self._idle >= len(self._tasks):
                 self._change.notify()
-            elif self._size < self._most:
-                self._size += 1
-                Thread(
-                    target=self._work, name=f"handrail-{self._size}", daemon=True
-                ).start()
+            else:
+                self._grow()
         return task
+
+    def _grow(self) -> None:
+        if self._size - self._aside < self._most:
+            self._size += 1
+            Thread(
+                target=self._work, name=f"handrail-{self._size}", daemon=True
+            ).start()
+
+    def set_aside(self, task: ThreadTask) -> None:
+        """Do not count the thread of a task that has started."""
+        with self._change:
+            self._set_aside(task)
+
+    def _set_aside(self, task: ThreadTask) -> None:
+        task.reasons += 1
+        if task.is_aside or task not in self._running or self._aside >= MOST_ASIDE:
+            return
+        task.is_aside = True
+        self._aside += 1
+        if len(self._tasks) > self._idle:
+            self._grow()
+
+    def take_back(self, task: ThreadTask) -> None:
+        """Count the thread of a task again, unless there is another reason not to."""
+        with self._change:
+            task.reasons -= 1
+            if not task.reasons:
+                self._count(task)
+
+    def _count(self, task: ThreadTask) -> None:
+        if task.is_aside:
+            task.is_aside = False
+            self._aside -= 1
+
+    def describe_holders(self) -> str:
+        """Say whose tools hold the threads and for how long, if all are held; else return an empty text."""
+        with self._change:
+            if self._size - self._aside < self._most or self._idle:
+                return ""
+            running = [(each.name, each.since) for each in self._running]
+        now = monotonic()
+        held: dict[str, list[float]] = {}
+        for name, since in running:
+            held.setdefault(name, []).append(now - since)
+        most_first = sorted(held.items(), key=lambda each: -len(each[1]))
+        names = [
+            f"`{name}` {len(times)} (for up to {max(times):.0f} s)"
+            for name, times in most_first[:MOST_NAMED]
+        ]
+        if len(most_first) > MOST_NAMED:
+            names.append("others")
+        return f"All {len(running)} threads are held: {', '.join(names)}."
 
     def call(self, function: Callable[[], T]) -> Future[T]:
         """Call a function of ours in a thread; return a future of its value."""
@@ -149,9 +256,13 @@ class ThreadPool:
         return future
 
     def withdraw(self, task: ThreadTask) -> bool:
-        """Withdraw a task; True when it had not started, and now never will."""
+        """Withdraw a task; True when it had not started, and now never will.
+
+        One that has started goes on, and nobody waits for it: its thread does not count.
+        """
         with self._change:
             if task.started:
+                self._set_aside(task)
                 return False
             # Where every thread hangs, nobody else would take it from the queue. After a fork it is in none.
             with suppress(ValueError):
@@ -167,16 +278,26 @@ class ThreadPool:
 
     def _work(self) -> None:
         while (task := self._next()) is not None:
+            _LOCAL.running = (self, task)
             task.run()
+            _LOCAL.running = None
+            with self._change:
+                self._running.pop(task, None)
+                self._count(task)
             del task  # an idle thread keeps nothing of its last call alive
 
     def _next(self) -> ThreadTask | None:
         is_wanted = True
         with self._change:
             while True:
+                if self._size - self._aside > self._most:  # one has come back
+                    self._size -= 1
+                    return None
                 if self._tasks:
                     task = self._tasks.popleft()
                     task.started = True
+                    task.since = monotonic()
+                    self._running[task] = None
                     return task
                 if self._closed or not is_wanted:
                     self._size -= 1

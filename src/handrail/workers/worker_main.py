@@ -5,6 +5,7 @@ it started.
 
 Rule 1: it ends itself, with everything that it started, as soon as its parent is gone, in the middle of a call too.
 Rule 2: what a tool prints goes to stderr; the parent's stdout is the parent's.
+Rule 3: only the process that took a call answers it. A fork that returns from the tool ends here.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import json
 import os
 import pickle
 import signal
+import struct
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -30,7 +32,10 @@ from handrail.sandboxes.confinement import drop_rights, join_empty_key_ring
 from handrail.sandboxes.seccomp import filter_here
 from handrail.sandboxes.supervisor import adopt_orphans
 from handrail.tools import materialize
-from handrail.workers import reimport
+from handrail.workers import fork_safety, reimport
+
+ANSWER_HEADER = struct.Struct("=QQ")
+"""What comes before an answer: the number of the call in its worker, from 1, and the process that answers."""
 
 _OURS = os.path.dirname(os.path.dirname(__file__)) + os.sep  # noqa: PTH120  # pathlib is slow to import
 
@@ -80,6 +85,7 @@ def main(
     """
     # these two are slow to import, and `run_single_call`, a new process for each call, does without
     import asyncio
+    from itertools import count
     from multiprocessing.connection import Connection
 
     join_empty_key_ring()
@@ -100,13 +106,17 @@ def main(
         asyncio.Runner() as runner,
         suppress(EOFError, OSError),
     ):
+        # a fork that kept the line open would hide from the parent that this process has ended
+        os.register_at_fork(after_in_child=line.close)
         # ready: a call that comes before this has certainly not started
         line.send_bytes(b"")
-        while True:
+        for number in count(1):
             has_returned, value = _run_call(
                 line.recv_bytes(), lambda value: runner.run(_await(value))
             )
-            line.send_bytes(_pickle_outcome(has_returned, value))
+            outcome = _pickle_outcome(has_returned, value)
+            # last: pickling runs the tool's code too, which may fork
+            line.send_bytes(ANSWER_HEADER.pack(number, os.getpid()) + outcome)
 
 
 def prepare_calls(module: str, file: str, name: str) -> None:
@@ -142,7 +152,8 @@ def _run(value: Awaitable[Any]) -> Any:
 
 
 def _run_call(order: bytes, run: Callable[[Awaitable[Any]], Any]) -> tuple[bool, Any]:
-    """Run one call; return whether it returned, and its value or what it raised."""
+    """Run one call; return whether it returned, and its value or what it raised. A fork of the tool does not return."""
+    process = os.getpid()
     try:
         location, arguments, environment = pickle.loads(order)
         function = (
@@ -154,10 +165,13 @@ def _run_call(order: bytes, run: Callable[[Awaitable[Any]], Any]) -> tuple[bool,
             value = function(**arguments)
             if inspect.isawaitable(value):
                 value = run(value)
-            return True, materialize.read(value).value
+            outcome = True, materialize.read(value).value
     except BaseException as error:
         # the one broad catch around a user's tool, on this side
-        return False, error
+        outcome = False, error
+    if os.getpid() != process:
+        fork_safety.end_fork(None if outcome[0] else outcome[1])
+    return outcome
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from typing import get_args
 
@@ -28,6 +27,7 @@ from handrail.cli.store_access import (
     span,
 )
 from handrail.effects import ApprovalScope
+from handrail.engine.approvals import KEY_HOME
 from handrail.engine.nested_runs import outer_run
 from handrail.engine.resume import is_under_way
 from handrail.engine.scoped_store import parse_scope, strip_scope
@@ -35,6 +35,7 @@ from handrail.errors import ConfigError, Json
 from handrail.futures import result_now
 from handrail.ports import ApprovalStore, RunStore, SubmittedRunStore
 from handrail.records import ApprovalRequest, ApprovalState, describe_time
+from handrail.surroundings.clock import unix_time
 
 _MCP_RUN = "mcp:"
 """How the runs of MCP clients begin: `handrail.mcp.callers` names them, which takes the extra `mcp`."""
@@ -310,6 +311,8 @@ def _next_step(store: object, question: ApprovalRequest, place: str) -> str:
             of_scope = f", to a runtime with scope={scope!r}"
         else:
             of_scope = ""
+        if strip_scope(question.run_id).startswith(KEY_HOME):
+            return f"make the same call again{of_scope}"
         return (
             f"make the same call again with run={strip_scope(question.run_id)!r}{of_scope}; "
             "where a framework keeps the run, let it resume"
@@ -511,7 +514,7 @@ def _call(question: ApprovalRequest) -> str:
 def _time(question: ApprovalRequest, before: str = "") -> str:
     """Say how long there is time for a word, or for its use."""
     if question.state in ("open", "approved"):
-        return f"{before}{span(question.expires - time.time())} left"
+        return f"{before}{span(question.expires - unix_time())} left"
     if before:
         return ""
     return f"asked {describe_time(question.asked)}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 
@@ -27,6 +26,7 @@ from handrail.futures import result_now
 from handrail.invisible import json_text
 from handrail.ports import AuditStore, RotatableAuditStore
 from handrail.records import AuditRecord, describe_time
+from handrail.surroundings.clock import sleep
 
 PAGE = 1000
 """Records that are read at once."""
@@ -107,7 +107,7 @@ def tail(
             for record in _records(audit_store, run_id, tenant, after=seen):
                 _print(record, as_json)
                 seen = record.seq
-            time.sleep(LOOK_S)
+            sleep(LOOK_S)
 
 
 @command.command("verify")

@@ -78,19 +78,30 @@ def command(
         is_screen = sys.stdout.isatty()
         click.echo(printable(result.text, keep="\n\t") if is_screen else result.text)
     else:
-        _print_failure(result.failure, setup.tools.resolve(tool))
+        _print_failure(
+            result.failure,
+            setup.tools.resolve(tool),
+            is_stored=store != options.NO_STORE,
+        )
     return exits.of_failure(result.failure)
 
 
-def _print_failure(failure: Failure, tool: object) -> None:
+def _print_failure(failure: Failure, tool: object, *, is_stored: bool) -> None:
     click.echo(f"{failure.code}: {printable(failure.message)}", err=True)
     if failure.suggestion:
         click.echo(printable(failure.suggestion), err=True)
-    if failure.code == Code.APPROVAL_PENDING and isinstance(tool, BaseTool):
-        hint = (
-            f"nobody is at the terminal: call it from one, or approve it with --yes-to {tool.effective_risk}; "
-            "a call by hand is not kept for `handrail approvals`"
-        )
+    if not isinstance(tool, BaseTool):
+        return
+    if failure.code == Code.APPROVAL_PENDING:
+        hint = "answer it with `handrail approvals`, then make the same call again"
+        if not is_stored:
+            hint = (
+                f"nobody is at the terminal: call it from one, approve it with --yes-to {tool.effective_risk}, "
+                "or give --store, which keeps the question"
+            )
+        click.echo(hint, err=True)
+    elif failure.code == Code.NOT_APPROVED:
+        hint = f"call it from a terminal, or approve it with --yes-to {tool.effective_risk}"
         click.echo(hint, err=True)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import click
 
 from handrail import admin
@@ -25,6 +23,7 @@ from handrail.cli.store_access import (
 from handrail.errors import ConfigError, Json
 from handrail.futures import result_now
 from handrail.records import WriteRecord, describe_time
+from handrail.surroundings.clock import unix_time
 
 ABANDONED = "abandoned"
 """The state of a write whose owner's lease has expired and that nobody has resolved: it is claimed in the store."""
@@ -94,7 +93,7 @@ def list_writes(
                 most=EVERY if is_abandoned or tenant is not None else min(most, EVERY),
             )
         )
-    now = time.time()
+    now = unix_time()
     writes = [
         each
         for each in found
@@ -242,12 +241,12 @@ def resolve(
 
 
 def _can_be_resolved(write: WriteRecord) -> bool:
-    return write.state == "in_doubt" or write.is_abandoned(time.time())
+    return write.state == "in_doubt" or write.is_abandoned(unix_time())
 
 
 def _why_not(write: WriteRecord) -> str:
     if write.state == "claimed":
-        return f"it is under way, for {span(write.lease_until - time.time())} at most"
+        return f"it is under way, for {span(write.lease_until - unix_time())} at most"
     if write.resolved_by:
         by = f", resolved by {write.resolved_by}"
     else:
@@ -259,7 +258,7 @@ def _why_not(write: WriteRecord) -> str:
 
 def _start_text(write: WriteRecord) -> str:
     """Return when a write started, or the time before which a new owner may not start it."""
-    if write.state == "claimed" and write.begun > time.time():
+    if write.state == "claimed" and write.begun > unix_time():
         return f"not before {describe_time(write.begun)}"
     return describe_time(write.begun)
 
@@ -269,7 +268,7 @@ def _state_text(write: WriteRecord) -> str:
         by = f", resolved by {write.resolved_by}"
     else:
         by = ""
-    if write.is_abandoned(time.time()):
+    if write.is_abandoned(unix_time()):
         return ABANDONED
     return f"{write.state.replace('_', ' ')}{by}"
 
@@ -290,5 +289,5 @@ def _facts(write: WriteRecord) -> dict[str, Json]:
         "resolved_by",
     )
     return {name: getattr(write, name) for name in names} | {
-        "abandoned": write.is_abandoned(time.time())
+        "abandoned": write.is_abandoned(unix_time())
     }

@@ -6,11 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import click
+from msgspec.structs import replace
 
+from handrail import plugins
 from handrail.cli import cases, completion, options
 from handrail.cli.answer_review import TurnReview, print_review, review_turn
 from handrail.dialects import Dialect, WireDialect, dialect
-from handrail.errors import ConfigError, Json
+from handrail.errors import ConfigError, Json, ModelError
 from handrail.messages import Turn
 from handrail.tools.toolset import Toolset
 
@@ -56,11 +58,12 @@ def command(
         fields = case if isinstance(case, Mapping) else {}
         case_tools = cases.tools_in(fields, tools)
         opening = fields.get("opened", opened)
-        return review_turn(
-            chosen.name,
-            _turn(chosen, cases.model_output(case), case_tools, opening),
-            case_tools,
-        )
+        output = cases.model_output(case)
+        turn = _turn(chosen, output, case_tools, opening)
+        review = review_turn(chosen.name, turn, case_tools)
+        if turn.calls or isinstance(chosen, WireDialect):
+            return review
+        return replace(review, looks_like=_find_dialect(output))
 
     return print_review(
         read,
@@ -68,6 +71,18 @@ def command(
         as_json=as_json,
         as_jsonl=as_jsonl,
     )
+
+
+def _find_dialect(text: Json) -> str:
+    """Return the first of the prompts' dialects in which a text has a call; empty if there is none."""
+    for name in plugins.PROMPTS:
+        try:
+            turn = dialect(name).decode(cast(Any, text))
+        except ModelError:
+            continue
+        if turn.calls:
+            return name
+    return ""
 
 
 def _turn(spoken: Dialect, output: Json, tools: Toolset | None, opened: Json) -> Turn:

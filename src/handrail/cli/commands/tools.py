@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from handrail import plugins
-from handrail.cli import completion, completion_names, options, tools_explained
+from handrail.cli import completion, completion_names, options
 from handrail.cli.loading import tools_from
 from handrail.cli.printer import console, print_columns
 from handrail.core.policy import Policy
@@ -34,78 +34,17 @@ _form = click.option(
 )
 
 
-@click.group(
-    "tools", cls=options.Commands, invoke_without_command=True, no_args_is_help=True
-)
-@click.option(
-    "--explain",
-    is_flag=True,
-    help="Say what of each declaration is sent to a provider, in a field or in words, and what stays here.",
-)
-@click.option(
-    "--dialect",
-    "name",
-    metavar="NAME",
-    shell_complete=completion.dialects,
-    help="With --explain: a wire such as anthropic, a provider such as groq, or the prompt of a model family.",
-)
-@click.option(
-    "--model",
-    metavar="NAME",
-    default="",
-    help="With --explain: the model's name at the provider; some take more than others.",
-)
-@click.option(
-    "--strict",
-    is_flag=True,
-    help="With --explain: in the provider's strict form, where a schema allows it without loss.",
-)
-@click.option(
-    "--copy",
-    is_flag=True,
-    help="With --explain: for a server that copies the provider's API.",
-)
-@options.tools
-@options.as_json
-@options.debug
-@click.pass_context
-def command(
-    context: click.Context,
-    explain: bool,
-    name: str | None,
-    model: str,
-    strict: bool,
-    copy: bool,
-    places: Sequence[str],
-    as_json: bool,
-) -> None:
+@click.group("tools", cls=options.Commands)
+def command() -> None:
     """Show tools as a model sees them.
-
-    With --explain, say what of each declaration reaches a provider.
 
     \b
     Examples:
-      handrail tools --tools examples/orders.py --dialect anthropic --explain
       handrail tools list --tools examples/orders.py
       handrail tools show refund --tools examples/orders.py
       handrail tools schema --tools examples/weather.py --format openai-chat
       handrail tools from-openapi shop.json
     """
-
-    if context.invoked_subcommand is None:
-        if not (explain and name):
-            raise click.UsageError(
-                "Name a command, or --explain and --dialect NAME.", context
-            )
-        tools_explained.explain(
-            _load_tools(places),
-            tools_explained.find_wire(name, copy=copy),
-            model,
-            strict=strict,
-            as_json=as_json,
-        )
-    elif explain:
-        raise click.UsageError("--explain takes no command beside it.", context)
 
 
 @command.command("list")

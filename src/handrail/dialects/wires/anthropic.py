@@ -15,7 +15,6 @@ Rule 6: an unknown `stop_reason` is `error`, and so is a stream without `message
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -86,6 +85,7 @@ from handrail.messages import (
 )
 from handrail.ports import Described
 from handrail.schemas import portability
+from handrail.surroundings.clock import unix_time
 
 NAMES = NameRule("a-zA-Z0-9_-", most_chars=128)
 """What Anthropic accepts as a tool's name."""
@@ -116,7 +116,7 @@ class Anthropic(BaseWire):
     """
 
     name: str = "anthropic"
-    clock: Callable[[], float] = time.time
+    clock: Callable[[], float] = unix_time
     runs_programs: ClassVar[str] = "code_execution_"
 
     def path(self, model: str, *, stream: bool) -> str:

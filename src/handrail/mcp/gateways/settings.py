@@ -43,7 +43,7 @@ except ImportError as missing:  # the commands of the gateway import this module
 
 _TEXTS = ("name", "store", "pins", "instructions")
 _NUMBERS = ("definition_tokens", "result_bytes", "calls", "time_s")
-_POLICY_KEYS = ("max_permission", "ask_from", "approval_s", "rules")
+_POLICY_KEYS = ("max_permission", "ask_from", "approval_s", "own_approval", "rules")
 _KEYS = (*_TEXTS, *_NUMBERS, *_POLICY_KEYS)
 
 

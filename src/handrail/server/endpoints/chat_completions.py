@@ -10,7 +10,6 @@ Rule 1: a call of ours never appears as `tool_calls`.
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 from urllib.parse import unquote
@@ -49,6 +48,7 @@ from handrail.server.endpoints.steps import (
     WordsEnded,
     read_ticket,
 )
+from handrail.surroundings.clock import unix_time
 
 Link = Callable[[Request, str], str]
 """Returns where a person can look at a run, for one request; empty for nowhere."""
@@ -261,7 +261,7 @@ class ChatWriter:
     ) -> None:
         self._head = {
             "id": f"chatcmpl-{answer.run_id}",
-            "created": int(time.time()),
+            "created": int(unix_time()),
             "model": model,
         }
         self._run_id = answer.run_id

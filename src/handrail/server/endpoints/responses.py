@@ -9,8 +9,6 @@ Rule 1: a call that may have taken effect is never reported as failed: it is `in
 
 from __future__ import annotations
 
-import time
-
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -48,6 +46,7 @@ from handrail.server.endpoints.steps import (
     WordsEnded,
     read_ticket,
 )
+from handrail.surroundings.clock import unix_time
 
 LABEL = "handrail"
 """`server_label` of our calls."""
@@ -345,7 +344,7 @@ def _head(
     return {
         "id": place.response_id,
         "object": "response",
-        "created_at": int(time.time()),
+        "created_at": int(unix_time()),
         "model": model or next(iter(door.models)),
         "error": None,
         "incomplete_details": None,

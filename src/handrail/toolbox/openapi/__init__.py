@@ -446,11 +446,8 @@ class OperationTool(HttpTool):
         self.one_request = effect != "read"
         if effect != "read" and (operation.keyed or operation.method == "put"):
             self.replay = "key"
-        self.parameters = import_schema(
-            clean_schema(operation.schema), name=operation.name
-        )
-        self.bind = copy
-        self.injected_parameters = {_CONTEXT: Context}
+        schema = import_schema(clean_schema(operation.schema), name=operation.name)
+        self._describe(schema, copy, {_CONTEXT: Context})
         super().__init__()
 
     def open(self) -> None:

@@ -95,8 +95,9 @@ class _OnDatabases(BaseTool):
         self._databases = databases
         self.timeout_s = timeout_s
         super().__init__()
-        self.parameters = deepcopy(self.signature.schema)
-        self.parameters["properties"]["database"]["enum"] = list(databases)
+        schema = deepcopy(self.signature.schema)
+        schema["properties"]["database"]["enum"] = list(databases)
+        self._describe(schema)
 
 
 class _ListTables(_OnDatabases):

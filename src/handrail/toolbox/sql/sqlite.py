@@ -15,11 +15,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from time import monotonic
 from urllib.parse import quote
 
 from handrail.calls import Page
 from handrail.errors import ConfigError, ToolError
+from handrail.surroundings.clock import monotonic
 from handrail.toolbox.sql.database import (
     PAGE_BYTES,
     Column,

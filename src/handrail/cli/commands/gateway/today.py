@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -23,6 +22,7 @@ from handrail.errors import Code
 from handrail.futures import result_now
 from handrail.ports import AuditStore
 from handrail.records import AuditRecord, describe_time
+from handrail.surroundings.clock import unix_time
 
 _DAY_S = 24 * 3600
 _PAGE = 1000
@@ -46,7 +46,7 @@ def today(context: click.Context, as_json: bool) -> None:
     with LOG.open(place) as store:
         ends = leave_out_answered(
             record
-            for record in read_since(store, time.time() - _DAY_S)
+            for record in read_since(store, unix_time() - _DAY_S)
             if record.event == "CallFinished"
         )
     with QUESTIONS.open(place) as questions:
