@@ -191,6 +191,7 @@ class Claim(Struct, frozen=True, gc=False):
             whose approval was used before.
         deferred: Its result comes from outside: it is `waiting` until that is delivered.
         tool: The name of the tool, which the ledger shows.
+        place: The place of the call in its run, where the key does not give it.
     """
 
     scope: str
@@ -207,6 +208,7 @@ class Claim(Struct, frozen=True, gc=False):
     approval: str = ""
     deferred: bool = False
     tool: str = ""
+    place: str = ""
 
 
 class LookUp(Struct, frozen=True):

@@ -451,6 +451,8 @@ class WriteRecord(Struct, frozen=True):
     Attributes:
         scope: Its tenant; empty without one. Scope and key name a write.
         tool: The tool that was started.
+        place: The place of its call in the run, or the name by which every process knows it; a write whose key is that
+            place has none.
         state: `claimed` while it is under way, or since its process died and nobody has looked; `waiting` while its
             result comes from outside.
         begun: Unix time in seconds, by the store's clock; so are `lease_until` and `updated`.
@@ -463,6 +465,7 @@ class WriteRecord(Struct, frozen=True):
     scope: str
     key: str
     tool: str
+    place: str
     run_id: str
     state: Literal["claimed", "waiting", "done", "failed", "in_doubt"]
     replay: str

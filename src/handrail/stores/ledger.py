@@ -49,6 +49,7 @@ class Row(Struct, eq=False, gc=False):
     value: Any = None
     epoch: int = 0
     tool: str = ""
+    place: str = ""
     owner: str = ""
     stored: bool = False
     changed: bool = True
@@ -222,6 +223,7 @@ class Ledger:
             begun=now,
             epoch=claim.epoch,
             tool=claim.tool,
+            place=claim.place,
             stored=stored,
         )
         self._by_act[run_id, scope, fingerprint] = row

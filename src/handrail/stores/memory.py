@@ -174,6 +174,7 @@ class MemoryStore(MemoryApprovals):
             scope=row.scope,
             key=row.key,
             tool=row.tool,
+            place=row.place,
             run_id=row.run_id,
             state=cast("Any", row.state),
             replay=row.replay,
