@@ -183,8 +183,7 @@ def _results_and_effects(
                 [
                     each
                     for each in world.effects
-                    if each.call_id == result.call_id
-                    and each.process.partition(".")[0].rstrip("*") == run
+                    if each.call_id == result.call_id and each.run_id == run
                 ],
             )
 

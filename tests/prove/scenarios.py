@@ -148,11 +148,16 @@ class Scenario:
         amount = self.amounts[world.processes.index(process) % len(self.amounts)]
         model = self.obedient_model(world, amount)
         if world.load_run(process.run_id) is None:
-            who = {"principal": self.principal} if self.principal else {}
-            return await runtime.run("Go.", model=model, run_id=process.run_id, **who)
+            return await runtime.run(
+                "Go.",
+                model=model,
+                run_id=process.run_id,
+                principal=self.principal or None,
+            )
         resumer = self.principal if self.resumer is None else self.resumer
-        who = {"principal": resumer} if resumer else {}
-        return await runtime.resume(process.run_id, model=model, **who)
+        return await runtime.resume(
+            process.run_id, model=model, principal=resumer or None
+        )
 
     def obedient_model(self, world: World, amount: float) -> ScriptedModel:
         """Return a model that calls again where it reads that it may, at most twice."""
@@ -212,8 +217,8 @@ class Scenario:
 
     def _deliveries(self, world: World, question: ApprovalRequest) -> Iterator[Option]:
         was_started = any(
-            name.rstrip("*") == question.run_id for name, _, _ in world.attempts
-        )
+            each.run_id == question.run_id for each in world.effects
+        )  # else the far side knows of nothing, and nobody will send anything
         if was_started and "delivers" in self.words_on_results:
 
             def deliver() -> None:
@@ -230,7 +235,7 @@ class Scenario:
     def note_silence(self, world: World, questions: Sequence[ApprovalRequest]) -> None:
         """Note who waits for something that nobody was asked for."""
         for question in questions:
-            asked = any(name == question.run_id for name, _, _ in world.attempts)
+            asked = any(each.run_id == question.run_id for each in world.effects)
             if question.awaits_result and not asked and world.effects:
                 words = (
                     f"{question.run_id} waits for a result that nobody was asked for"

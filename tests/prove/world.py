@@ -131,6 +131,11 @@ class Effect:
     key: str
     call_id: str
 
+    @property
+    def run_id(self) -> str:
+        """The run whose call it was."""
+        return self.process.partition(".")[0].rstrip("*")
+
 
 @dataclass(eq=False)
 class Late:
@@ -182,6 +187,8 @@ class Process:
     """`new`, `running`, `dead`, `waiting` for a person, or `ended`."""
     pending: list[Pending] = field(default_factory=list)
     history: list[tuple[Any, ...]] = field(default_factory=list)
+    waits_for: set[str] = field(default_factory=set)
+    """The questions that were open when it left its run to people."""
     result: Any = None
     error: BaseException | None = None
 
@@ -241,6 +248,10 @@ class Process:
         record = self.world.load_run(self.run_id)
         if record is not None and record.status == "waiting":
             self.state = "waiting"
+            # with no question of its own it waits for the result that another run is to get
+            own = self.world.open_questions(self.run_id)
+            asked = own or self.world.open_questions()
+            self.waits_for = {each.id for each in asked}
         elif (record is not None and record.status == "running") or isinstance(
             self.error, StoreUnavailable
         ):
@@ -605,7 +616,8 @@ class World:
         for process in self.processes:
             if process.state != "waiting" or process.starts >= MOST_STARTS:
                 continue
-            if not self.open_questions(process.run_id):
+            still_open = {each.id for each in self.open_questions()}
+            if not process.waits_for & still_open:
                 yield Option(0, f"{process.name} is resumed", process.start)
 
     def _restarts(self) -> Iterator[Option]:
