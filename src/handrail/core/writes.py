@@ -88,6 +88,8 @@ _LONGEST_LOOK_S = 1.0
 _PASSING = (ClaimState.BUSY, ClaimState.LOCKED)
 _MOST_QUESTIONS = 10
 """How often a call asks for another approval because another call has used its own."""
+WHY_IN_DOUBT = ". Why: "
+"""Stands in a question before why its write is in doubt. What follows may differ when the same is asked again."""
 _VERIFIED = "the answer was lost; it was verified that this happened"
 
 
@@ -141,7 +143,7 @@ def perform_write(
         outcome = latest
         if state == "in_doubt":
             doubt = outcome
-        question = _question_to_repeat(held, state)
+        question = _question_to_repeat(held, state, outcome.why)
         if question is None:
             return outcome
         reason = question.reason
@@ -155,8 +157,14 @@ def perform_write(
 # ---------------------------------------------------------------------- repeating a write
 
 
-def _question_to_repeat(held: HeldClaim, state: SettledState | None) -> AskHuman | None:
-    """Return the question to a person that the ledger's answer raises; None if the tool asks nobody."""
+def _question_to_repeat(
+    held: HeldClaim, state: SettledState | None, why: str
+) -> AskHuman | None:
+    """Return the question to a person that the ledger's answer raises; None if the tool asks nobody.
+
+    Args:
+        why: Why the write is in doubt, if it is and that is known.
+    """
     call = held.call
     claim = held.claim
     tool = call.tool
@@ -172,6 +180,8 @@ def _question_to_repeat(held: HeldClaim, state: SettledState | None) -> AskHuman
             f"{tool.name} was started and nobody knows whether it happened. Look first: approve to run it again, deny "
             f"to leave it, or say what happened (handrail ledger resolve {claim.key}{tenant})"
         )
+        if why:
+            reason = f"{reason}{WHY_IN_DOUBT}{why}"
     else:
         return None
     place = f"{call.place}#{_repeat_key(call, held.claimed)}"
@@ -701,8 +711,10 @@ def _outcome_in_ledger(held: HeldClaim) -> CallOutcome:
         note = "this was already done; the earlier result is repeated, nothing was done again"
         failure = retries.too_large_again(claimed.value)
         return CallOutcome(call, claimed.value, failure, replayed=True, note=note)
+    if claimed.state is ClaimState.IN_DOUBT:
+        why = claimed.value if isinstance(claimed.value, str) else ""
+        return CallOutcome(call, failure=retries.in_doubt(name), why=why)
     failures = {
-        ClaimState.IN_DOUBT: retries.in_doubt(name),
         ClaimState.BUSY: Failure(
             Code.IN_PROGRESS,
             f"The same `{name}` is being carried out just now.",
