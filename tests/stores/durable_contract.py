@@ -275,8 +275,8 @@ class DurableContract(
     ):
         first = now(store.claim(self.TOUCHING))
         doubt = Settle(
-            "refund",
-            "refund:881",
+            self.TOUCHING.scope,
+            self.TOUCHING.key,
             first.fence,
             "in_doubt",
             locks=self.TOUCHING.locks,

@@ -107,8 +107,9 @@ class Approvals:
             principal=active.principal,
             own_approval=self._policy.own_approval,
         )
-        if not isinstance(store, ApprovalStore) or not _home(active, asked):
-            if asked.is_recall or asked.is_preview:
+        is_kept = bool(asked.write or _home(active, asked))
+        if not isinstance(store, ApprovalStore) or not is_kept:
+            if asked.is_recall or asked.is_preview or asked.awaits_result:
                 return None
             return await self._decide_without_store(active, asked) or _UNASKED
         try:
@@ -240,6 +241,9 @@ class Approvals:
         The requests of a cancelled run are closed; if the run is resumed, its call gets a new one.
         """
         in_place = active.recording is not None
+        if asked.write:
+            # named by its write, whichever run has asked it first
+            return await self._store_request(store, active, asked, asked.place)
         stored = await wait_for(
             store.list_approvals(
                 state="", run_id=_home(active, asked), digest=asked.digest
@@ -276,7 +280,8 @@ class Approvals:
         stored = await wait_for(store.ask(question, within_s=within_s))
         if active.words is not None:
             active.words.asked_now.add(stored.id)
-        if self._services.notifier is not None:
+        is_told = asked.write and not asked.is_preview
+        if self._services.notifier is not None and not is_told:
             self._services.unnoticed.add(stored.id)
         return stored
 
@@ -455,6 +460,8 @@ def _question(run_id: str, asked: AskHuman, place: str) -> ApprovalRequest:
     }
     if asked.principal:
         named["principal"] = asked.principal
+    if asked.write:
+        named = {"write": asked.write}
     name = digest(named)[:16]
     return ApprovalRequest(
         id=f"a_{name}",
@@ -471,6 +478,7 @@ def _question(run_id: str, asked: AskHuman, place: str) -> ApprovalRequest:
         place=asked.place,
         required_approvals=asked.required_approvals,
         principal=asked.principal,
+        used_by=asked.write,
         own_approval=asked.own_approval,
     )
 

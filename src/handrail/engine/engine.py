@@ -54,6 +54,7 @@ from handrail.core.trust import (
     Trust,
     label_recorded,
 )
+from handrail.core.writes import StartedWrites
 from handrail.credentials.secret import Secret
 from handrail.dialects.boundaries import Boundaries
 from handrail.effects import Resource
@@ -110,6 +111,7 @@ from handrail.ports import (
     ConnectedStore,
     GatheringStore,
     LeaseStore,
+    LedgerStore,
     LimitStore,
     LookUpStore,
     Model,
@@ -122,7 +124,7 @@ from handrail.ports import (
     TracedRun,
 )
 from handrail.process_identity import owner
-from handrail.records import AuditRecord, ModelWait, RunRecord, StoredRun
+from handrail.records import AuditRecord, ModelWait, RunRecord, StoredRun, WriteRecord
 from handrail.runs import Run
 from handrail.sandboxes import levels
 from handrail.schemas import hints
@@ -136,6 +138,9 @@ from handrail.workers import fork_safety, reimport
 
 MOST_TENANTS_REMEMBERED = 1_000
 """For how many scopes a process keeps an engine at hand; one for another is made when it is needed."""
+
+MOST_STARTED = 10_000
+"""Of how many writes of a run it is known, when the run is taken up again, which calls started them."""
 
 MOST_RUNS_REMEMBERED = 10_000
 """How many runs a process remembers for `handle(run=...)`: what the present round has spent and repeated.
@@ -740,6 +745,7 @@ class Engine:
             # some may have been added meanwhile
             tools = self._showing.callable_tools(turn.calls, active.selector)
         progress = active.progress
+        started = yield from self._find_started(active, number, names)
         settings = active.settings
         if not from_model or positions:
             # no model reads the results of calls by code: it may need a key that a tool returns
@@ -755,11 +761,40 @@ class Engine:
             recorded=recording.results(number, range(len(turn.calls)))
             if recording is not None
             else None,
+            started=started,
             positions=positions,
             names=names,
             closing=_find_closing_calls(progress, names),
             from_model=from_model,
         )
+
+    def _find_started(
+        self, active: ActiveRun, number: int, names: Sequence[str]
+    ) -> Verb[StartedWrites | None]:
+        """Return what the calls of a turn may have written before: asked once of a run that this process takes up.
+
+        Calls that an earlier process was given without names are known by what they ask for, and looked for in the
+        first turn here only: later the same call is another one.
+        """
+        recording = active.recording
+        progress = active.progress
+        if recording is None:
+            if not progress.nonce:
+                return None  # a call of no run is made once
+        elif recording.replaying or not recording.was_answered_before(number):
+            return None
+        by_act = recording is None and not any(names)
+        if progress.started is None:
+            found: Sequence[WriteRecord] = ()
+            if isinstance(self.store, LedgerStore):
+                found = yield self.store.list_writes(
+                    run_id=active.id, most=MOST_STARTED
+                )
+            # a run of calls may be under way elsewhere; an earlier owner of a stored run is dead, or fenced
+            progress.started = StartedWrites(found)
+            if by_act:
+                return StartedWrites(found, by_act=True)
+        return None if by_act else progress.started
 
     def open_single_call(self, tool: BaseTool, active: ActiveRun) -> Batch:
         """Open one call of a tool that no model is shown."""
@@ -1135,6 +1170,7 @@ class Engine:
                 recorded=recording.results(number, [each.place for each in positions])
                 if recording is not None
                 else None,
+                started=active.progress.started,
                 positions=positions,
                 follows=None if by_result else batch,
             )
