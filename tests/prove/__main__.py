@@ -51,6 +51,7 @@ class Tally:
     worlds: int = 0
     states: int = 0
     steps: int = 0
+    seconds: float = 0.0
     cut: list[str] = field(default_factory=list)
 
     def add(self, job: Job, report: Report) -> None:
@@ -58,6 +59,7 @@ class Tally:
         self.worlds += report.worlds
         self.states += report.states
         self.steps += report.steps
+        self.seconds += report.seconds
         if report.complete < job.most:
             self.cut.append(f"{job.scenario.name} (complete up to {report.complete})")
 
@@ -153,7 +155,7 @@ def print_tallies(
 ) -> None:
     """Print what was looked at."""
     print(
-        f"{'':34}{'scenarios':>10}{'worlds':>9}{'states':>9}{'steps':>10}   complete up to"
+        f"{'':34}{'scenarios':>10}{'worlds':>9}{'states':>9}{'steps':>10}{'CPU s':>7}   complete up to"
     )
     total = Tally()
     for group, tally in sorted(tallies.items()):
@@ -163,12 +165,15 @@ def print_tallies(
             else ""
         )
         print(
-            f"{group:34}{tally.scenarios:10}{tally.worlds:9}{tally.states:9}{tally.steps:10}   "
+            f"{group:34}{tally.scenarios:10}{tally.worlds:9}{tally.states:9}{tally.steps:10}{tally.seconds:7.0f}   "
             f"{most[group]}{cut}"
         )  # fmt: skip
         total.scenarios += tally.scenarios
         total.worlds += tally.worlds
-    print(f"{total.scenarios} scenarios, {total.worlds} worlds, {seconds:.0f} s")
+        total.seconds += tally.seconds
+    print(
+        f"{total.scenarios} scenarios, {total.worlds} worlds, {total.seconds:.0f} s of the processor in {seconds:.0f} s"
+    )
 
 
 def print_promises(found: dict[tuple[str, str], list[Violation]]) -> None:

@@ -76,6 +76,10 @@ class Scenario:
     is_elsewhere: bool = False
     counts_as_gone: bool = False
     is_slow: bool = False
+    pause_s: float = 0.0
+    """How much time passes before another process starts, or one starts for the second time."""
+    forgets_keys_s: float = float("inf")
+    """For how long the far side knows a key again, if it honours keys."""
     cancels: bool = False
     swallows_cancellation: bool = False
     most: int = 2
