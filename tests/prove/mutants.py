@@ -21,6 +21,7 @@ from handrail import records
 from handrail.core import deferred, execution, retries, writes
 from handrail.core.batch import Batch
 from handrail.engine import resume
+from handrail.engine.executor import BatchExecutor
 from handrail.stores import ledger
 from handrail.stores.ledger import Ledger
 from handrail.stores.memory_runs import FullMemoryStore
@@ -132,6 +133,11 @@ MUTANTS = [
         [("pass  # it was started, and waits", "raise")],
         ["write deferred"],
     ),
+    Mutant(
+        "a write that was looked up is settled without a claim", BatchExecutor, "perform",
+        [(" and state in self.leases", "")],
+        ["write deferred approve x1"],
+    ),
     # rules of the ledger
     Mutant(
         "a claim is stored before the tool starts", Ledger, "_add_row",
@@ -218,7 +224,7 @@ MUTANTS = [
     Mutant(
         "an approval that has expired starts nothing", ledger, "_is_approved",
         [("in_time = approval.expires >= now", "in_time = True")],
-        ["approved, and started too late"],
+        ["approved, and claimed too late"],
     ),
     Mutant(
         "who asks is no second person", records, "not_counted",

@@ -76,6 +76,7 @@ class Scenario:
     is_elsewhere: bool = False
     counts_as_gone: bool = False
     is_slow: bool = False
+    approval_s: float = 1000.0
     pause_s: float = 0.0
     """How much time passes before another process starts, or one starts for the second time."""
     forgets_keys_s: float = float("inf")
@@ -147,7 +148,7 @@ class Scenario:
             store=process.store,
             now=world.monotonic,
             jitter=lambda: 0.5,
-            policy=hr.Policy(approval_s=1000),
+            policy=hr.Policy(approval_s=self.approval_s),
         )
         amount = self.amounts[world.processes.index(process) % len(self.amounts)]
         model = self.obedient_model(world, amount)

@@ -94,7 +94,7 @@ PEOPLE = [
         "two must agree, and one of them has two names", {**APPROVED, "required_approvals": 2},
         people=("bob", "BOB"),
     ),
-    Scenario("approved, and started too late", APPROVED, pause_s=2000.0),
+    Scenario("approved, and claimed too late", APPROVED, approval_s=30.0, is_slow=True),
     Scenario("own approval", APPROVED, people=("alice", "bob"), principal="alice"),
     Scenario("done again in doubt", {**WRITE, "on_doubt": "ask"}, far_side=FAR_SIDE),
     Scenario("done again in doubt, key", {**KEYED, "on_doubt": "ask"}),

@@ -479,6 +479,7 @@ class World:
                 )
                 self.violate("ledger", words)
             self._settled[key] = (row.state, row.fence)
+            self.reached.add(f"Row.{row.state}")
         return answer
 
     def _judge_approval(self, id: str) -> None:
@@ -536,7 +537,8 @@ class World:
 
         def report() -> None:
             happen()
-            if process.state == "running" and not future.done():
+            is_alive = process.state == "running" and process.loop is future.get_loop()
+            if is_alive and not future.done():
                 future.set_result(f"receipt-{act}")
 
         process.pending.append(Pending(process, "far side", "attempt", act, answer))
