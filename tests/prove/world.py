@@ -214,6 +214,7 @@ class Process:
         """Start, or start again after a death."""
         if self.world.steps > 1 and self.starts < 2:
             self.world.now += self.world.scenario.pause_s
+            self.world.is_disturbed |= self.world.scenario.pause_s > 0
         self.starts += 1
         self.world.last = self
         self._names = 0
