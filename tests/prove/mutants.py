@@ -98,7 +98,7 @@ MUTANTS = [
         "what is delivered after a crash is used", writes, "_perform",
         [(
             "case ClaimState.STARTED:",
-            "case ClaimState.STARTED:\n            return CallOutcome(held.call, failure=retries.in_doubt('pay')), None\n"
+            "case ClaimState.STARTED:\n            return CallOutcome(held.call, failure=retries.in_doubt('')), None\n"
             "        case _ if False:",
         )],
         ["write deferred"],
@@ -190,9 +190,9 @@ MUTANTS = [
         ["a process dies and its request arrives late, verified"],
     ),
     Mutant(
-        "a claim without an end is in doubt", ledger, "_answer_open",
-        [('row.replay == "none"', "False")],
-        ["write key"],
+        "what nobody could find is not begun again", writes, "_check_then_write",
+        [("case NotFound():", "case NotFound() | Unknown():")],
+        ["verify cannot tell"],
     ),
     Mutant(
         "a takeover verifies first", ledger, "_take_over",
