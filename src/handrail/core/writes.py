@@ -462,7 +462,7 @@ def _settle(
             state=state,
             value=value,
             locks=claim.locks,
-            has_ended=has_ended,
+            has_ended=has_ended and state == "in_doubt",
         )
     except (StoreUnavailable, CallCancelled):
         # The model still reads what happened. The claim stays open, so whoever claims next learns of the doubt.
@@ -541,6 +541,7 @@ def _attempt_write(
             return make_outcome(call, outcome, attempt), "done"
         if isinstance(outcome, Raised) and isinstance(outcome.error, TooLarge):
             return _make_too_large(call, outcome.error, attempt), "done"
+        failed = settings.now()
         diagnosis, happened = yield from _diagnose(
             call, outcome, settings, began=began, started=started
         )
@@ -548,8 +549,8 @@ def _attempt_write(
         if not diagnosis.no_effect:
             why = f"attempt {attempt}: {_describe_end(outcome)}"
         if isinstance(happened, NotFound):
-            # finding that out has taken the tool's time: the next attempt has all of it again
-            began = settings.now()
+            # finding that out takes nothing of the time that all attempts have together
+            began += settings.now() - failed
             deadline = min(began + tool.timeout_s, settings.deadline.at)
         wait_s = None
         if not isinstance(happened, Found) and _may_repeat(tool, doubtful):
@@ -604,8 +605,9 @@ def _diagnose(
 ) -> Generator[Effect[Admitted], Any, tuple[retries.Diagnosis, Verification | None]]:
     """Return what is certain of a failed attempt, verified with the tool if it may have had an effect.
 
-    A request that was cut off, or whose answer was lost, may still arrive. Until the tool's whole time has passed since
-    the attempt started, it proves nothing that the write is not found, so the tool is asked once more then.
+    Until the tool's whole time has passed since the attempt started, its request may still arrive, so a write that is
+    not found is looked for once more then. A request that we cut off was on its way when its time ended, and may arrive
+    later still: only that it is found says anything.
     """
     tool = call.tool
     diagnosis = retries.diagnose(
@@ -616,18 +618,15 @@ def _diagnose(
     )
     if diagnosis.no_effect:
         return diagnosis, None
-    happened = yield from _verify(call, outcome)
-    if isinstance(happened, NotFound):
-        early_s = started + tool.timeout_s - settings.now()
-        if early_s < _FIRST_LOOK_S:
-            happened = (
-                Unknown()
-            )  # it took all of its time, and may have sent at the end
-        else:
-            happened = yield from _verify_later(call, settings, early_s)
-    if isinstance(happened, NotFound):
-        diagnosis = retries.without_effect(diagnosis, tool.name)
-    return diagnosis, happened
+    happened = yield from _verify(call)
+    early_s = started + tool.timeout_s - settings.now()
+    if isinstance(happened, NotFound) and early_s > 0:
+        happened = yield from _verify_later(call, settings, early_s)
+    if not isinstance(happened, NotFound):
+        return diagnosis, happened
+    if isinstance(outcome, Unfinished):
+        return diagnosis, Unknown()
+    return retries.without_effect(diagnosis, tool.name), happened
 
 
 def _make_too_large(call: Admitted, error: TooLarge, attempts: int) -> CallOutcome:
@@ -680,20 +679,13 @@ def _verify_later(
     return (yield from _verify(call))
 
 
-def _verify(
-    call: Admitted, outcome: Outcome | None = None
-) -> Generator[Effect[Admitted], Any, Verification]:
-    """Ask the tool whether a write that was started has happened; `Unknown` if it cannot tell.
-
-    While the write is still running, it proves nothing that it is not there yet.
-    """
+def _verify(call: Admitted) -> Generator[Effect[Admitted], Any, Verification]:
+    """Ask the tool whether a write that was started has happened; `Unknown` if it cannot tell."""
     if call.tool.replay_class != "verify":
         return Unknown()
     try:
         happened: Verification = yield Verify(call)
     except (StoreUnavailable, CallCancelled):
-        return Unknown()
-    if _runs_on(outcome) and isinstance(happened, NotFound):
         return Unknown()
     return happened
 
