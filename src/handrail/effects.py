@@ -251,7 +251,8 @@ _TAKEN = (ClaimState.FRESH, ClaimState.AGAIN, ClaimState.CHECK)
 
 
 class Claimed(Struct, frozen=True, gc=False):
-    """A store's answer to a claim. `fence` grows with every new owner; `value` is the earlier result when DONE.
+    """A store's answer to a claim. `fence` grows with every new owner; `value` is the earlier result when DONE;
+    when IN_DOUBT it is why, as `Settle.value`.
 
     `repeated` marks an answer of the repeat guard (another key, the same act). `key` is then the key of the earlier
     write if that is DONE, or IN_DOUBT and can be claimed by this key to find out. `left_s` is the rest of a dead

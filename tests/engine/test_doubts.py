@@ -68,3 +68,34 @@ def test_the_attempt_that_may_have_taken_effect_is_named_and_not_a_later_one(
 def test_a_write_that_has_ended_is_not_explained(store, kind):
     write = pay_in(store, kind, [hr.NoEffect("refused")])
     assert (write.state, write.why(unix_time())) == ("failed", "")
+
+
+@pytest.mark.parametrize("run", ["desk", None])
+def test_who_is_asked_whether_to_repeat_a_write_in_doubt_reads_why_it_is(store, run):
+    @hr.tool(effect="write", key="pay:{n}", on_doubt="ask")
+    def pay(n: int) -> str:
+        """Pay."""
+        raise ConnectionResetError("token=secret")
+
+    for _ in range(2):  # right after the attempt, and from the ledger
+        with hr.SyncRuntime([pay], store=store) as runtime:
+            runtime.call("pay", {"n": 1}, run=run)
+        (question,) = result_now(store.list_approvals(state="open"))
+        assert question.reason.endswith(". Why: attempt 1: ConnectionResetError")
+
+
+def test_what_is_known_of_a_doubt_by_now_makes_no_second_question(store):
+    @hr.tool(
+        effect="write",
+        key="pay:{n}",
+        on_doubt="ask",
+        verify=lambda arguments, context: hr.Unknown(),
+    )
+    def pay(n: int) -> str:
+        """Pay."""
+        raise ConnectionResetError
+
+    for _ in range(2):
+        with hr.SyncRuntime([pay], store=store) as runtime:
+            runtime.call("pay", {"n": 1}, run="desk")
+        assert len(result_now(store.list_approvals(state="open"))) == 1

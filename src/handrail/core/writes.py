@@ -88,6 +88,8 @@ _LONGEST_LOOK_S = 1.0
 _PASSING = (ClaimState.BUSY, ClaimState.LOCKED)
 _MOST_QUESTIONS = 10
 """How often a call asks for another approval because another call has used its own."""
+WHY_IN_DOUBT = ". Why: "
+"""Stands in a question before why its write is in doubt. What follows may differ when the same is asked again."""
 _VERIFIED = "the answer was lost; it was verified that this happened"
 
 
@@ -141,7 +143,7 @@ def perform_write(
         outcome = latest
         if state == "in_doubt":
             doubt = outcome
-        question = _question_to_repeat(held, state)
+        question = _question_to_repeat(held, state, outcome.why)
         if question is None:
             return outcome
         reason = question.reason
@@ -155,8 +157,14 @@ def perform_write(
 # ---------------------------------------------------------------------- repeating a write
 
 
-def _question_to_repeat(held: HeldClaim, state: SettledState | None) -> AskHuman | None:
-    """Return the question to a person that the ledger's answer raises; None if the tool asks nobody."""
+def _question_to_repeat(
+    held: HeldClaim, state: SettledState | None, why: str
+) -> AskHuman | None:
+    """Return the question to a person that the ledger's answer raises; None if the tool asks nobody.
+
+    Args:
+        why: Why the write is in doubt, if it is and that is known.
+    """
     call = held.call
     claim = held.claim
     tool = call.tool
@@ -172,6 +180,8 @@ def _question_to_repeat(held: HeldClaim, state: SettledState | None) -> AskHuman
             f"{tool.name} was started and nobody knows whether it happened. Look first: approve to run it again, deny "
             f"to leave it, or say what happened (handrail ledger resolve {claim.key}{tenant})"
         )
+        if why:
+            reason = f"{reason}{WHY_IN_DOUBT}{why}"
     else:
         return None
     place = f"{call.place}#{_repeat_key(call, held.claimed)}"
@@ -452,7 +462,7 @@ def _settle(
             state=state,
             value=value,
             locks=claim.locks,
-            has_ended=has_ended,
+            has_ended=has_ended and state == "in_doubt",
         )
     except (StoreUnavailable, CallCancelled):
         # The model still reads what happened. The claim stays open, so whoever claims next learns of the doubt.
@@ -531,6 +541,7 @@ def _attempt_write(
             return make_outcome(call, outcome, attempt), "done"
         if isinstance(outcome, Raised) and isinstance(outcome.error, TooLarge):
             return _make_too_large(call, outcome.error, attempt), "done"
+        failed = settings.now()
         diagnosis, happened = yield from _diagnose(
             call, outcome, settings, began=began, started=started
         )
@@ -538,8 +549,8 @@ def _attempt_write(
         if not diagnosis.no_effect:
             why = f"attempt {attempt}: {_describe_end(outcome)}"
         if isinstance(happened, NotFound):
-            # finding that out has taken the tool's time: the next attempt has all of it again
-            began = settings.now()
+            # finding that out takes nothing of the time that all attempts have together
+            began += settings.now() - failed
             deadline = min(began + tool.timeout_s, settings.deadline.at)
         wait_s = None
         if not isinstance(happened, Found) and _may_repeat(tool, doubtful):
@@ -594,8 +605,9 @@ def _diagnose(
 ) -> Generator[Effect[Admitted], Any, tuple[retries.Diagnosis, Verification | None]]:
     """Return what is certain of a failed attempt, verified with the tool if it may have had an effect.
 
-    A request that was cut off, or whose answer was lost, may still arrive. Until the tool's whole time has passed since
-    the attempt started, it proves nothing that the write is not found, so the tool is asked once more then.
+    Until the tool's whole time has passed since the attempt started, its request may still arrive, so a write that is
+    not found is looked for once more then. A request that we cut off was on its way when its time ended, and may arrive
+    later still: only that it is found says anything.
     """
     tool = call.tool
     diagnosis = retries.diagnose(
@@ -606,18 +618,15 @@ def _diagnose(
     )
     if diagnosis.no_effect:
         return diagnosis, None
-    happened = yield from _verify(call, outcome)
-    if isinstance(happened, NotFound):
-        early_s = started + tool.timeout_s - settings.now()
-        if early_s < _FIRST_LOOK_S:
-            happened = (
-                Unknown()
-            )  # it took all of its time, and may have sent at the end
-        else:
-            happened = yield from _verify_later(call, settings, early_s)
-    if isinstance(happened, NotFound):
-        diagnosis = retries.without_effect(diagnosis, tool.name)
-    return diagnosis, happened
+    happened = yield from _verify(call)
+    early_s = started + tool.timeout_s - settings.now()
+    if isinstance(happened, NotFound) and early_s > 0:
+        happened = yield from _verify_later(call, settings, early_s)
+    if not isinstance(happened, NotFound):
+        return diagnosis, happened
+    if isinstance(outcome, Unfinished):
+        return diagnosis, Unknown()
+    return retries.without_effect(diagnosis, tool.name), happened
 
 
 def _make_too_large(call: Admitted, error: TooLarge, attempts: int) -> CallOutcome:
@@ -670,20 +679,13 @@ def _verify_later(
     return (yield from _verify(call))
 
 
-def _verify(
-    call: Admitted, outcome: Outcome | None = None
-) -> Generator[Effect[Admitted], Any, Verification]:
-    """Ask the tool whether a write that was started has happened; `Unknown` if it cannot tell.
-
-    While the write is still running, it proves nothing that it is not there yet.
-    """
+def _verify(call: Admitted) -> Generator[Effect[Admitted], Any, Verification]:
+    """Ask the tool whether a write that was started has happened; `Unknown` if it cannot tell."""
     if call.tool.replay_class != "verify":
         return Unknown()
     try:
         happened: Verification = yield Verify(call)
     except (StoreUnavailable, CallCancelled):
-        return Unknown()
-    if _runs_on(outcome) and isinstance(happened, NotFound):
         return Unknown()
     return happened
 
@@ -701,8 +703,10 @@ def _outcome_in_ledger(held: HeldClaim) -> CallOutcome:
         note = "this was already done; the earlier result is repeated, nothing was done again"
         failure = retries.too_large_again(claimed.value)
         return CallOutcome(call, claimed.value, failure, replayed=True, note=note)
+    if claimed.state is ClaimState.IN_DOUBT:
+        why = claimed.value if isinstance(claimed.value, str) else ""
+        return CallOutcome(call, failure=retries.in_doubt(name), why=why)
     failures = {
-        ClaimState.IN_DOUBT: retries.in_doubt(name),
         ClaimState.BUSY: _in_progress(name),
         ClaimState.LOCKED: _locked(name, claimed.left_s),
     }

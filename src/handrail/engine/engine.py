@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import random
+from asyncio import AbstractEventLoop
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import Future
@@ -69,6 +70,7 @@ from handrail.engine.active_run import (
     tell_all,
 )
 from handrail.engine.approvals import Approvals
+from handrail.engine.cancel_watch import CancelWatch
 from handrail.engine.leases import Lease
 from handrail.engine.model_calls import AwayModels, ModelCaller, check_injected
 from handrail.engine.scoped_store import (
@@ -121,6 +123,7 @@ from handrail.ports import (
     RunTrace,
     Selector,
     Store,
+    SubmittedRunStore,
     TracedRun,
 )
 from handrail.process_identity import owner
@@ -226,7 +229,8 @@ current_engine: ContextVar[Engine | None] = ContextVar("handrail_engine", defaul
 class Deployment:
     """What the tenants of one runtime share, beside its tools, models and threads."""
 
-    def __init__(self, root: Engine) -> None:
+    def __init__(self, root: Engine, store: Store) -> None:
+        self._store = store
         self.root = root
         """The engine of the runtime's own scope."""
         self.tenants: OrderedDict[str, Engine] = OrderedDict()
@@ -244,6 +248,10 @@ class Deployment:
     def _forget_live(self) -> None:
         """Drive no run: in a fork, its parent goes on with them."""
         self.live: dict[str, ActiveRun] = {}
+        self.cancels: CancelWatch | None = None
+        """Notices which of these runs somebody elsewhere ends, where the store is shared with other processes."""
+        if isinstance(self._store, SubmittedRunStore):
+            self.cancels = CancelWatch(self._store, self.live)
 
 
 class Engine:
@@ -318,7 +326,7 @@ class Engine:
         self._away = AwayModels(now)
         self._selector = selector
         self._showing = ToolVisibility(self.tools, self.policy, selector)
-        self._deployment = Deployment(self)
+        self._deployment = Deployment(self, opened)
         self._enter_scope(scope)
 
     # ------------------------------------------------------------------ tenants
@@ -1360,7 +1368,7 @@ class Engine:
         else:
             is_asked = True
             active.cancel()
-            if active.recording is not None and not active.recording.replaying:
+            if active.is_recorded:
                 # a driver's own errors too: the run ends here all the same
                 with suppress(Exception):
                     # Not waited for: if this process dies before the run ends, whoever resumes it finds the request.
@@ -1370,6 +1378,16 @@ class Engine:
                 [person_entry("CancelRequested", run_id, self._redactor, by=by)]
             )
         return is_asked
+
+    def watch_cancels(self, find_loop: Callable[[], AbstractEventLoop]) -> None:
+        """Notice within a second or so that another process cancels a run which is under way here.
+
+        Args:
+            find_loop: Returns an event loop that runs until whoever is waited for has answered.
+        """
+        cancels = self._deployment.cancels
+        if cancels is not None and self._deployment.live:
+            cancels.begin(find_loop())
 
     def begin_close(self) -> None:
         """Refuse runs and calls until the runtime is entered again: they would open tools that nobody closes."""

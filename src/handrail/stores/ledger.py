@@ -246,7 +246,9 @@ class Ledger:
             return Claimed(ClaimState.BUSY, row.fence, repeated=True)
         # Who can tell what became of it, or has it asked for again, claims it under its own key.
         key = row.key if row.replay != "none" else ""
-        return Claimed(ClaimState.IN_DOUBT, row.fence, repeated=True, key=key)
+        return Claimed(
+            ClaimState.IN_DOUBT, row.fence, row.value, repeated=True, key=key
+        )
 
     def _find_repeated(self, claim: Claim, now: float) -> Row | None:
         """Return the last row of the same act that did not fail: of this run, or of any run within the window."""
@@ -309,7 +311,7 @@ def _answer_open(row: Row, claim: Claim, now: float) -> Claimed | None:
     # While the old lease lasts an old request may still be under way, and `verify` would miss it.
     is_verify_early = row.replay == "verify" and is_leased
     if row.replay == "none" or is_key_forgotten or is_verify_early:
-        return Claimed(ClaimState.IN_DOUBT, row.fence)
+        return Claimed(ClaimState.IN_DOUBT, row.fence, row.value)
     return None
 
 
