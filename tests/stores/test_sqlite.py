@@ -388,6 +388,10 @@ def test_a_write_whose_claim_cannot_be_made_does_not_run(tmp_path):
     assert (told.ok, told.attempts, ran) == (False, 0, [])
 
 
+UNMARKED = f"SELECT ({sqlite._SQL['clock']}), NULL, NULL"
+"""How a transaction began before a store could be marked as restored."""
+
+
 def test_a_store_from_before_keyed_digests_goes_on_with_one_chain(file, monkeypatch):
     [keyed] = [
         number
@@ -403,6 +407,7 @@ def test_a_store_from_before_keyed_digests_goes_on_with_one_chain(file, monkeypa
     with monkeypatch.context() as past:
         past.setattr(sqlite, "_MIGRATIONS", old)
         past.setattr(sqlite, "VERSION", len(old))
+        past.setitem(sqlite._SQL, "begin", UNMARKED)
         past.setattr(sql_runs, "_load_digest_key", lambda _: b"")
         with SqliteStore(file) as store:
             for _ in range(3):
@@ -458,6 +463,7 @@ def test_a_store_with_steps_by_their_runs_keeps_its_runs_and_its_repeats(
     with monkeypatch.context() as past:
         past.setattr(sqlite, "_MIGRATIONS", old)
         past.setattr(sqlite, "VERSION", len(old))
+        past.setitem(sqlite._SQL, "begin", UNMARKED)
         with SqliteStore(file) as store:
             for run_id in ("r_2", "r_1"):
                 store.begin_run(RunRecord(run_id, {}), steps=steps[:1]).result(10)

@@ -63,7 +63,6 @@ from handrail.engine.active_run import (
     cancelled,
     ending_by,
     find_tracer,
-    new_run_id,
     observers_by_environment,
     tell_all,
 )
@@ -122,7 +121,13 @@ from handrail.ports import (
     TracedRun,
 )
 from handrail.process_identity import owner
-from handrail.records import AuditRecord, ModelWait, RunRecord, StoredRun
+from handrail.records import (
+    AuditRecord,
+    ModelWait,
+    RunRecord,
+    StoredRun,
+    new_run_id,
+)
 from handrail.runs import Run
 from handrail.sandboxes import levels
 from handrail.schemas import hints

@@ -148,11 +148,17 @@ ALTER TABLE submitted ADD COLUMN model_turn INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE submitted ADD COLUMN model_tries INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE submitted ADD COLUMN model_waited_s REAL NOT NULL DEFAULT 0;
 
+-- schema_15: What was lost when the store was set back to an older copy of it; see stores/ledger.py.
+CREATE TABLE restored(one INTEGER PRIMARY KEY CHECK(one = 1), since REAL NOT NULL, at REAL NOT NULL);
+
 -- migrated: The tables have reached a version.
 INSERT INTO schema_version(version, at) VALUES (?1, (julianday('now') - 2440587.5) * 86400.0)
 
 -- clock: The time. `unixepoch('subsec')` would be NULL before SQLite 3.42.
 SELECT (julianday('now') - 2440587.5) * 86400.0
+
+-- begin: The time, and what was lost if the store was set back.
+SELECT (julianday('now') - 2440587.5) * 86400.0, since, at FROM (SELECT 1) LEFT JOIN restored
 
 -- rows: The rows of these scopes and keys.
 SELECT e.scope, e.key, e.fingerprint, e.run_id, e.state, e.replay, e.fence, e.lease_until, e.begun,
