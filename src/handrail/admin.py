@@ -40,6 +40,7 @@ from handrail.ports import (
     SubmittedRunStore,
 )
 from handrail.records import (
+    WRITE_ENDED,
     ApprovalRequest,
     ApprovalState,
     AuditEntry,
@@ -201,6 +202,8 @@ def _decide(
     reason: str,
     edited: Mapping[str, Json] | None,
 ) -> ApprovalRequest:
+    if asked.decision_reason == WRITE_ENDED:
+        raise _undeliverable(asked)
     if asked.state == "cancelled" and asked.by:
         raise ConfigError(
             f"the question {asked.id!r} was withdrawn{describe_decision(asked)}"
@@ -225,6 +228,8 @@ def _decide(
         )
         or asked
     )
+    if now.decision_reason == WRITE_ENDED:
+        raise _undeliverable(now)
     wanted = ("approved" if granted else "denied", by, reason, edited)
     if granted and now.required_approvals > 1:
         is_counted = by.strip() in now.agreed
@@ -238,6 +243,13 @@ def _decide(
         store, decision_entry(now, granted=granted, by=by, reason=reason, edited=edited)
     )
     return now
+
+
+def _undeliverable(asked: ApprovalRequest) -> ConfigError:
+    return ConfigError(
+        f"nothing waits for the result of {asked.tool} any more: its call failed, or somebody has said how it ended. "
+        f"The question {asked.id!r} is closed, and nothing was delivered"
+    )
 
 
 def _why_not(

@@ -107,6 +107,8 @@ class AskHuman(Struct, frozen=True):
         refused: The id of the stored approval that a claim has just refused; another one is needed.
         awaits_result: The answer is the result of the call, as `{"value": ...}` in place of arguments; no call uses it
             up.
+        write: Of a write that awaits its result: the name of its claim, see `records.name_write`. Whoever asks for that
+            write's result asks the same question.
         is_preview: The call is not made now: the question is stored, nobody here is asked, and no approval is used.
         is_recall: Only what was decided about this very call counts: nothing is stored, nobody is asked, and no
             approval is used. None where nothing was.
@@ -130,6 +132,7 @@ class AskHuman(Struct, frozen=True):
     key: str = ""
     refused: str = ""
     awaits_result: bool = False
+    write: str = ""
     is_preview: bool = False
     is_recall: bool = False
     provenance: Provenance | None = None
@@ -186,7 +189,9 @@ class Claim(Struct, frozen=True, gc=False):
         key_ttl_s: For how long the far side recognises a key; a write that started before that is in doubt.
         approval: The id of the stored question whose approval the claim uses. Empty for a write that needs none, or
             whose approval was used before.
+        deferred: Its result comes from outside: it is `waiting` until that is delivered.
         tool: The name of the tool, which the ledger shows.
+        place: The place of the call in its run, where the key does not give it.
     """
 
     scope: str
@@ -201,7 +206,9 @@ class Claim(Struct, frozen=True, gc=False):
     repeat_window_s: float = 0.0
     key_ttl_s: float = float("inf")
     approval: str = ""
+    deferred: bool = False
     tool: str = ""
+    place: str = ""
 
 
 class LookUp(Struct, frozen=True):
@@ -221,6 +228,8 @@ class ClaimState(Enum):
     """Somebody started it; ask the tool's `verify` first."""
     DONE = "done"
     """It has happened; here is its result."""
+    STARTED = "started"
+    """It was started, and its result comes from outside."""
     BUSY = "busy"
     """Somebody is doing it now."""
     LOCKED = "locked"
@@ -242,7 +251,8 @@ _TAKEN = (ClaimState.FRESH, ClaimState.AGAIN, ClaimState.CHECK)
 
 
 class Claimed(Struct, frozen=True, gc=False):
-    """A store's answer to a claim. `fence` grows with every new owner; `value` is the earlier result when DONE.
+    """A store's answer to a claim. `fence` grows with every new owner; `value` is the earlier result when DONE;
+    when IN_DOUBT it is why, as `Settle.value`.
 
     `repeated` marks an answer of the repeat guard (another key, the same act). `key` is then the key of the earlier
     write if that is DONE, or IN_DOUBT and can be claimed by this key to find out. `left_s` is the rest of a dead
@@ -369,13 +379,16 @@ class Wait(Struct, frozen=True):
     until: float = 0.0
 
 
-SettledState: TypeAlias = Literal["done", "failed", "in_doubt"]
+SettledState: TypeAlias = Literal["done", "failed", "in_doubt", "waiting"]
 
 
 class Settle(Struct, frozen=True, gc=False):
     """Record how a claimed write ended. `failed` means: certainly without effect, the key may be claimed again.
 
+    `waiting` is the end of the tool of a deferred write, whose result comes later: only its locks are released.
+
     Attributes:
+        value: The result; of a write in doubt, a line that says why it is, see `records.WriteRecord.why`.
         locks: What the write touches. It lets go of them, unless it is in doubt and its tool may run on.
         has_ended: The tool of a write in doubt has ended in this process.
         may_wait: The store may delay it by some milliseconds, to commit it together with later requests. Nothing that

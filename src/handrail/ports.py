@@ -373,6 +373,8 @@ class ApprovalStore(Protocol):
         """Record a person's decision on an open question; return the question after it, None when there is none.
 
         `ApprovalRequest.with_decision` says what a decision changes. Of two decisions at once neither is lost.
+        An answer to a question that waits for the result of a write settles that write in the same commit. Where the
+        write does not wait any more, the question is closed instead; see `ApprovalRequest.as_undeliverable`.
         """
         ...
 

@@ -7,6 +7,7 @@ see `docs/decisions/0012-the-short-way.md`.
 
 from __future__ import annotations
 
+import json
 import re
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
@@ -205,8 +206,17 @@ class SubmittedRun(Struct, frozen=True):
     submission: Submission
 
 
+def name_write(scope: str, key: str, fence: int) -> str:
+    """Return the name of one claim of a write, as questions have it in `used_by`."""
+    name: str = json.dumps([scope, key, fence])
+    return name
+
+
 AWAITS_RESULT = "its result comes from outside"
 """The reason of a question whose answer is the result of its call; see `BaseTool.deferred`."""
+
+WRITE_ENDED = "the call does not wait for its result any more"
+"""The reason of a question whose write has failed, or was settled by a person."""
 
 RUN_CANCELLED = "the run was cancelled"
 """The reason of a question that was closed without an answer."""
@@ -229,7 +239,8 @@ class ApprovalRequest(Struct, frozen=True):
         parameters: The JSON Schema of the arguments; an edit must fit it.
         place: The place of the call. `effects.AskHuman` explains it, `required_approvals`, `agreed`, `principal` and
             `own_approval`.
-        used_by: Scope, key and fence of the claim that used the approval, as JSON; empty if no claim has used it.
+        used_by: The claim that used the approval, as `name_write` has it, or the one whose result it waits for; empty
+            if there is none.
     """
 
     id: str
@@ -301,6 +312,19 @@ class ApprovalRequest(Struct, frozen=True):
             decision_reason=reason,
             agreed=agreed,
         )
+
+    def settles_write(self, before: ApprovalRequest) -> bool:
+        """Whether this answer to the question `before` says how the write ended that waits for it."""
+        return (
+            self.awaits_result
+            and bool(self.used_by)
+            and before.state == "open"
+            and self.state != "open"
+        )
+
+    def as_undeliverable(self) -> ApprovalRequest:
+        """Return the question after its write has ended without the result that it waits for."""
+        return replace(self, state="cancelled", decision_reason=WRITE_ENDED)
 
     def at(self, now: float) -> ApprovalRequest:
         """Return the request with its state at this time: one that is open, or approved and unused, may expire.
@@ -444,18 +468,23 @@ class WriteRecord(Struct, frozen=True):
     Attributes:
         scope: Its tenant; empty without one. Scope and key name a write.
         tool: The tool that was started.
-        state: `claimed` while it is under way, or since its process died and nobody has looked.
+        place: The place of its call in the run, or the name by which every process knows it; a write whose key is that
+            place has none.
+        state: `claimed` while it is under way, or since its process died and nobody has looked; `waiting` while its
+            result comes from outside.
         begun: Unix time in seconds, by the store's clock; so are `lease_until` and `updated`.
         resolved_by: The person who decided how it ended, if one did.
         fingerprint: Of tool, version and arguments, in hexadecimal digits; see `keys.fingerprint`.
         owner: The process that started it; see `process_identity`.
+        doubt: Why it was recorded as in doubt; see `why`.
     """
 
     scope: str
     key: str
     tool: str
+    place: str
     run_id: str
-    state: Literal["claimed", "done", "failed", "in_doubt"]
+    state: Literal["claimed", "waiting", "done", "failed", "in_doubt"]
     replay: str
     fence: int
     lease_until: float
@@ -465,6 +494,22 @@ class WriteRecord(Struct, frozen=True):
     resolved_by: str = ""
     fingerprint: str = ""
     owner: str = ""
+    doubt: str = ""
+
+    def why(self, now: float) -> str:
+        """Return why it is in doubt, in a line for people; empty where it is not.
+
+        It has the attempt and the class of its exception, no text of it: the audit log of the run has more.
+        """
+        if self.state_at(now) != "in_doubt":
+            return ""
+        if self.state == "in_doubt" and self.doubt:
+            return self.doubt
+        if has_died_here(self.owner):
+            return f"its process died; it was started {describe_time(self.begun)}"
+        return (
+            f"its process died or lost its lease; started {describe_time(self.begun)}"
+        )
 
     def is_abandoned(self, now: float) -> bool:
         """Whether it has no end and nobody performs it any more: its process has died, or its lease is over."""

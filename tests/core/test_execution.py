@@ -34,6 +34,7 @@ from handrail.effects import (
     Settle,
     Unfinished,
     Unknown,
+    Verify,
     Wait,
 )
 from handrail.errors import (
@@ -506,11 +507,12 @@ def test_a_write_in_doubt_stays_so_when_the_arguments_that_a_person_wrote_are_re
 
 def test_a_claim_names_the_act_for_longer_than_the_tool_may_take():
     world = World()
-    world.conduct = replace(world.conduct, scope="acme/")
+    world.conduct = replace(world.conduct, scope="acme")
     refunded(world, **BY_KEY, timeout_s=10)
     claim = world.claim
-    assert (claim.scope, claim.key, claim.run_id, claim.replay) == (
-        "acme/refund",
+    assert (claim.scope, claim.tool, claim.key, claim.run_id, claim.replay) == (
+        "acme",
+        "refund",
         "refund:881",
         "r1",
         "key",
@@ -770,7 +772,7 @@ def test_a_write_that_another_process_started_stays_in_doubt_whatever_the_next_a
 LOST = Raised(FarFailure(Failure(Code.IN_DOUBT, "The far side went away.")))
 
 
-@pytest.mark.parametrize("end", [STOPPED, RESET, BUG, DECLINED, LOST])
+@pytest.mark.parametrize("end", [RESET, BUG, DECLINED, LOST])
 @pytest.mark.parametrize(
     ("found", "settled", "starts"),
     [
@@ -779,7 +781,7 @@ LOST = Raised(FarFailure(Failure(Code.IN_DOUBT, "The far side went away.")))
         ([NotFound(), Unknown()], "in_doubt", 1),
     ],
 )
-def test_a_request_that_was_cut_off_may_still_arrive_so_it_is_looked_for_twice(
+def test_a_request_whose_answer_was_lost_may_still_arrive_so_it_is_looked_for_twice(
     end, found, settled, starts
 ):
     world = World(Invoke=[end, Returned("ok")], Verify=[*found], takes_s=2)
@@ -793,26 +795,57 @@ def test_a_request_that_was_cut_off_may_still_arrive_so_it_is_looked_for_twice(
         assert result.failure.code != Code.IN_DOUBT
 
 
-def test_the_attempt_after_a_look_has_the_tool_s_whole_time():
-    world = World(Invoke=[RESET, Returned("ok")], Verify=NotFound(), takes_s=2)
-    refunded(world, **BY_VERIFY, timeout_s=10)
-    assert [invoke.timeout_s for invoke in world.seen(Invoke)] == [10, 9.8]
-
-
+@pytest.mark.parametrize("end", [STOPPED, RUNNING_ON])
 @pytest.mark.parametrize(
-    ("takes_s", "run_left_s"),
+    ("found", "settled"),
     [
-        # it may have sent its request at the last moment
-        (10, 300),
-        # the run ends before nothing can arrive any more
-        (2, 9),
+        ([Found("made")], "done"),
+        ([NotFound(), Found("made")], "done"),
+        ([NotFound(), NotFound()], "in_doubt"),
+        ([NotFound(), Unknown()], "in_doubt"),
+        ([Unknown()], "in_doubt"),
     ],
 )
-def test_a_request_that_may_arrive_after_the_last_look_leaves_the_write_in_doubt(
-    takes_s, run_left_s
+def test_a_request_that_we_cut_off_is_looked_for_twice_and_not_made_again(
+    end, found, settled
 ):
-    world = World(Invoke=STOPPED, Verify=NotFound(), takes_s=takes_s)
-    world.conduct.deadline.at = run_left_s
+    world = World(Invoke=[end, Returned("ok")], Verify=[*found], takes_s=2)
+    result = refunded(world, **BY_VERIFY, timeout_s=10, attempt_timeout_s=2)
+    assert (world.settled, len(world.seen(Invoke))) == (settled, 1)
+    assert result.ok or result.failure.code == Code.IN_DOUBT
+    assert [wait.seconds for wait in world.seen(Wait)] == [8] * (len(found) - 1)
+
+
+@pytest.mark.parametrize("end", [STOPPED, RUNNING_ON])
+@pytest.mark.parametrize(
+    ("found", "settled"), [(Found("made"), "done"), (NotFound(), "in_doubt")]
+)
+def test_a_request_that_took_all_of_the_tool_s_time_is_looked_for_once(
+    end, found, settled
+):
+    world = World(Invoke=end, Verify=found, takes_s=10)
+    refunded(world, **BY_VERIFY, timeout_s=10)
+    assert (world.settled, len(world.seen(Verify))) == (settled, 1)
+    assert world.seen(Wait) == []
+
+
+def test_waiting_for_a_request_in_flight_takes_nothing_of_the_attempts_time():
+    world = World(Invoke=[RESET] * 2 + [Returned("ok")], Verify=NotFound(), takes_s=2)
+    refunded(world, **BY_VERIFY, timeout_s=10)
+    first, *others = world.seen(Invoke)
+    assert first.timeout_s == 10
+    waits = [wait.seconds for wait in world.seen(Wait)]
+    assert waits[::2] == [8, 8]
+    backoffs = [sum(waits[1::2][:number]) for number in (1, 2)]
+    assert [each.timeout_s for each in others] == pytest.approx(
+        [8 - backoffs[0], 6 - backoffs[1]]
+    )
+
+
+@pytest.mark.parametrize("end", [STOPPED, RESET])
+def test_a_run_that_ends_while_a_request_may_arrive_leaves_the_write_in_doubt(end):
+    world = World(Invoke=end, Verify=NotFound(), takes_s=2)
+    world.conduct.deadline.at = 9
     result = refunded(world, **BY_VERIFY, timeout_s=10)
     assert (world.settled, result.failure.code) == ("in_doubt", Code.IN_DOUBT)
     assert world.seen(Wait) == []
@@ -981,7 +1014,7 @@ def test_a_deferred_write_whose_question_the_store_does_not_answer_was_carried_o
 ):
     world = World(AskHuman=[None, error])
     result = refunded(world, deferred=True)
-    assert world.settled == "done"
+    assert world.settled is None
     assert (result.failure.code, result.failure.retryable) == (
         Code.RESULT_PENDING,
         False,
@@ -1131,7 +1164,13 @@ ANSWERS = {
     "AskHuman": st.sampled_from([None, Approval(True), Approval(False)]) | THROWN,
     "Reserve": st.booleans() | THROWN,
     "Claim": st.builds(
-        Claimed, st.sampled_from(ClaimState), st.just(7), st.just("earlier")
+        Claimed,
+        # a deferred write, of which another process may have made one attempt
+        st.sampled_from(
+            [each for each in ClaimState if each is not ClaimState.STARTED]
+        ),
+        st.just(7),
+        st.just("earlier"),
     )
     | THROWN,
     "Invoke": ENDS,

@@ -200,6 +200,7 @@ ANSWERS = {
     "Verify": st.builds(Unknown),
     "Wait": st.none(),
     "Keep": st.just("r_1"),
+    "AskHuman": st.none(),
 }
 TOOLS = [
     saving(),

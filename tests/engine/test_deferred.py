@@ -168,7 +168,7 @@ def test_a_result_stays_after_the_time_for_an_answer_is_over(collected_before):
     clock.advance(61)
     with pytest.raises(hr.ConfigError, match="expired"):
         desk.deliver(late.question.id, "too late")
-    assert desk.hand_over(number=2, scene="b").failure.code == hr.Code.TIMEOUT
+    assert desk.hand_over(number=2, scene="b").failure.code == hr.Code.IN_DOUBT
     desk.runtime.close()
 
 
@@ -227,6 +227,107 @@ def test_what_the_tool_starts_may_answer_before_the_tool_returns(store):
         asked = [hr.ToolCall("c1", "render", '{"scene": "a"}')]
         [result] = runtime.calls(asked, run="t")
     assert result.value == "a at once"
+
+
+class Shop:
+    """A runtime with a deferred write that names its act, and how its tool ends."""
+
+    def __init__(self, kind, store, ends=None, **settings):
+        self.started: list[str] = []
+
+        def ship(order: str) -> None:
+            """Ship an order."""
+            self.started.append(order)
+            if ends is not None:
+                raise ends
+
+        declared = {"effect": "write", "deferred": True, "key": "ship:{order}"}
+        self.runtime = kind(
+            [hr.FunctionTool(ship, **declared)], store=store, **settings
+        )
+
+    def do(self, verb, *args, **options):
+        value = verb(*args, **options)
+        if asyncio.iscoroutine(value):
+            return asyncio.run(asyncio.wait_for(value, BOUND_S))
+        return value
+
+    def ask(self, run):
+        return self.do(self.runtime.call, "ship", {"order": "7"}, run=run)
+
+    def states(self):
+        store = self.runtime.store
+        writes = store.list_writes()
+        found = writes.result(BOUND_S) if hasattr(writes, "result") else writes
+        return [each.state for each in found]
+
+
+@pytest.fixture(params=[hr.Runtime, hr.SyncRuntime])
+def make_shop(request, store):
+    made = []
+
+    def make(*args, **settings):
+        made.append(Shop(request.param, store, *args, **settings))
+        return made[-1]
+
+    yield make
+    for shop in made:
+        shop.do(shop.runtime.close)
+
+
+def test_whoever_asks_for_a_started_write_waits_for_the_same_result_or_gets_it(
+    make_shop,
+):
+    shop = make_shop()
+    first = shop.ask("one")
+    second = shop.ask("two")
+    assert first.failure.code == second.failure.code == hr.Code.RESULT_PENDING
+    assert first.question.id == second.question.id
+    assert shop.states() == ["waiting"]
+    shop.do(shop.runtime.deliver, second.question.id, "Monday")
+    assert [shop.ask(run).value for run in ("one", "two", "three", None)] == [
+        "Monday"
+    ] * 4
+    assert (shop.started, shop.states()) == (["7"], ["done"])
+
+
+def test_a_write_that_raised_is_in_no_doubt_while_its_result_may_come(make_shop):
+    shop = make_shop(ConnectionResetError())
+    waiting = shop.ask("one")
+    assert waiting.failure.code == hr.Code.RESULT_PENDING
+    assert shop.states() == ["waiting"]
+    shop.do(shop.runtime.deliver, waiting.question.id, "Monday")
+    assert (shop.ask("two").value, shop.states()) == ("Monday", ["done"])
+
+
+@pytest.mark.parametrize("how", ["deny", "withdraw"])
+def test_a_result_that_will_not_come_leaves_a_started_write_in_doubt(make_shop, how):
+    shop = make_shop()
+    question = shop.ask("one").question
+    word = getattr(shop.runtime.approvals, how)
+    shop.do(word, question.id, by="farm", reason="no power")
+    assert shop.states() == ["in_doubt"]
+    for run in ("one", "two"):
+        failure = shop.ask(run).failure
+        assert failure.code == hr.Code.IN_DOUBT
+        assert "may have taken effect" in failure.message
+        assert "no power" in failure.message
+    with pytest.raises(hr.ConfigError, match=r"denied|withdrawn"):
+        shop.do(shop.runtime.deliver, question.id, "Monday")
+
+
+def test_a_result_that_nothing_waits_for_any_more_is_refused(make_shop):
+    shop = make_shop(hr.NoEffect("NO_STOCK", "There is none."))
+    assert shop.ask("one").failure.code == "NO_STOCK"
+    [question] = shop.do(shop.runtime.approvals.list)
+    for _ in range(2):
+        with pytest.raises(
+            hr.ConfigError, match="nothing waits for the result of ship"
+        ):
+            shop.do(shop.runtime.deliver, question.id, "Monday")
+    assert shop.states() == ["failed"]
+    assert shop.ask("two").failure.code == "NO_STOCK"
+    assert shop.started == ["7", "7"]
 
 
 def test_a_run_waits_and_goes_on_with_the_answer(tmp_path):

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from handrail.effects import ClaimState, Settle
 from handrail.ports import ApprovedClaimStore
-from handrail.records import ApprovalRequest
+from handrail.records import AWAITS_RESULT, ApprovalRequest, name_write
 from tests.stores.contract import A_REFUND, LONG_S, OVER_S, closed, now
 
 A_QUESTION = ApprovalRequest(
@@ -41,6 +41,58 @@ class ApprovedClaimContract:
 
     def answers(self, store, *claims):
         return [now(store.claim(each)).state for each in claims]
+
+    def test_a_delivery_settles_the_write_that_waits_for_it(self, office):
+        deferred = replace(A_REFUND, deferred=True)
+        started = now(office.claim(deferred))
+        waiting = self.ask_for_result(office, started.fence)
+        assert self.answers(office, deferred) == [ClaimState.STARTED]
+        office_says = {"granted": True, "by": "bank", "edited": {"value": {"paid": 20}}}
+        assert now(office.decide(waiting.id, **office_says)).state == "approved"
+        done = now(office.claim(replace(deferred, run_id="r2")))
+        assert (done.state, done.value) == (ClaimState.DONE, {"paid": 20})
+
+    @pytest.mark.parametrize("how", ["denied", "withdrawn"])
+    def test_a_result_that_will_not_come_leaves_its_write_in_doubt(self, office, how):
+        deferred = replace(A_REFUND, deferred=True)
+        waiting = self.ask_for_result(office, now(office.claim(deferred)).fence)
+        if how == "denied":
+            now(office.decide(waiting.id, granted=False, by="bank"))
+        else:
+            now(office.withdraw(waiting.id, by="bank"))
+        assert self.answers(office, deferred) == [ClaimState.IN_DOUBT]
+
+    @pytest.mark.parametrize("ending", ["failed", "done"])
+    def test_a_delivery_to_a_write_that_has_ended_closes_the_question(
+        self, office, ending
+    ):
+        deferred = replace(A_REFUND, deferred=True)
+        fence = now(office.claim(deferred)).fence
+        waiting = self.ask_for_result(office, fence)
+        settle = Settle(A_REFUND.scope, A_REFUND.key, fence, state=ending, value="x")
+        assert now(office.settle(settle))
+        late = {"granted": True, "by": "bank", "edited": {"value": "late"}}
+        assert now(office.decide(waiting.id, **late)).state == "cancelled"
+        found = now(office.claim(deferred))
+        assert found.value == ("x" if ending == "done" else None)
+
+    def test_the_tool_of_a_deferred_write_ends_before_or_after_its_delivery(
+        self, office
+    ):
+        deferred = replace(A_REFUND, deferred=True)
+        fence = now(office.claim(deferred)).fence
+        ends = Settle(A_REFUND.scope, A_REFUND.key, fence, state="waiting")
+        waiting = self.ask_for_result(office, fence)
+        assert now(office.settle(ends))
+        late = {"granted": True, "by": "bank", "edited": {"value": "Monday"}}
+        now(office.decide(waiting.id, **late))
+        assert now(office.settle(ends))
+        assert now(office.claim(deferred)).value == "Monday"
+
+    def ask_for_result(self, store, fence):
+        name = name_write(A_REFUND.scope, A_REFUND.key, fence)
+        question = replace(A_QUESTION, reason=AWAITS_RESULT, used_by=name)
+        return now(store.ask(question, within_s=600.0))
 
     def test_its_claims_use_approvals(self, office):
         assert isinstance(office, ApprovedClaimStore)

@@ -276,8 +276,8 @@ class DurableContract(
     ):
         first = now(store.claim(self.TOUCHING))
         doubt = Settle(
-            "refund",
-            "refund:881",
+            self.TOUCHING.scope,
+            self.TOUCHING.key,
             first.fence,
             "in_doubt",
             locks=self.TOUCHING.locks,
@@ -692,7 +692,10 @@ class DurableContract(
             A_REFUND, key="refund:882", replay=replay, lease_s=lease_s, guard=False
         )
         assert [now(store.claim(act)).state for _ in answers] == answers
-        assert now(store.load_write("", "refund:882")).tool == "refund"
+        write = now(store.load_write("", "refund:882"))
+        assert write.tool == "refund"
+        if replay == "none":
+            assert "may have forgotten it" in write.why(time.time())
 
     def test_nobody_is_asked_about_a_write_that_a_restored_store_does_not_know(
         self, store

@@ -43,6 +43,7 @@ from handrail.core.attempts import (
     wait,
     wait_before,
 )
+from handrail.core.deferred import ask_for_result, read_delivery
 from handrail.core.plain_calls import shape_plainly
 from handrail.core.policy import Decision
 from handrail.core.results import join_notes
@@ -50,7 +51,6 @@ from handrail.core.run_settings import RunSettings
 from handrail.core.writes import look_up, perform_write
 from handrail.effects import (
     Approval,
-    AskHuman,
     CallCancelled,
     Claimed,
     ClaimState,
@@ -59,7 +59,6 @@ from handrail.effects import (
     Returned,
 )
 from handrail.errors import Code, Failure, StoreUnavailable
-from handrail.records import AWAITS_RESULT
 from handrail.schemas.validation import NULLS_LEFT_OUT
 
 
@@ -79,18 +78,20 @@ def execute(call: Admitted, settings: RunSettings, times: Times = NOW) -> Execut
     Args:
         times: Of a plain call, whose execution begins late.
     """
-    if call.traits.deferred and not settings.keeps:
-        # before anybody is asked about it: it cannot start
-        return _refuse(call, _refuse_to_wait(call))
     try:
         claimed: Claimed | None = None
-        if call.verdict.decision is Decision.ASK:
+        if call.traits.deferred and not settings.keeps:
+            # before anybody is asked about it: it cannot start, but somebody may have started it
+            claimed = yield from look_up(call, settings)
+            if claimed is None:
+                return _refuse(call, _refuse_to_wait(call))
+        if claimed is None and call.verdict.decision is Decision.ASK:
             # A read has used its approval to start; nobody agrees once more to read its result.
             if call.tool.deferred and not call.tool.writes:
-                question = replace(_ask_for_result(call), is_recall=True)
+                question = replace(ask_for_result(call), is_recall=True)
                 answer: Approval | None = yield question
                 if answer is not None and answer.arguments is not None:
-                    delivered = _read_delivery(call, answer)
+                    delivered = read_delivery(call, answer)
                     result = _shape_at_once(delivered, settings)
                     if result is None:
                         result = yield from shape_at_length(delivered, settings)
@@ -143,18 +144,20 @@ def _defer(
     call: Admitted, settings: RunSettings, claimed: Claimed | None, times: Times
 ) -> Generator[Effect[Admitted], Any, CallOutcome]:
     """Run a tool whose result comes from outside; return the result if it is there, else that the call waits for it."""
-    question = _ask_for_result(call)
+    if call.traits.writes:
+        return (yield from perform_write(call, settings, claimed, times))
+    question = ask_for_result(call)
     # Stored before the tool runs: what it starts may answer at once.
     answer: Approval | None = yield replace(question, is_preview=True)
     if answer is None:
-        outcome = yield from _run(call, settings, claimed, times)
+        outcome = yield from _read(call, settings, times.began)
         if outcome.failure is not None:
             return outcome
         try:
             answer = yield question
         except (StoreUnavailable, CallCancelled):
             pass  # it was carried out, and its question is stored
-    return _read_delivery(call, answer)
+    return read_delivery(call, answer)
 
 
 def _refuse_to_wait(call: Admitted) -> Failure:
@@ -164,39 +167,6 @@ def _refuse_to_wait(call: Admitted) -> Failure:
         "it.",
         "Go on without it.",
     )
-
-
-def _ask_for_result(call: Admitted) -> AskHuman:
-    """Return the question for a call's result. It comes from one, whoever had to agree to the call."""
-    question = make_question(call, AWAITS_RESULT, f"{call.place}#result")
-    return replace(question, awaits_result=True, required_approvals=1)
-
-
-def _read_delivery(call: Admitted, answer: Approval | None) -> CallOutcome:
-    """Return what was delivered as the result of a call, or why there is nothing."""
-    name = call.tool.name
-    if answer is not None and answer.granted and answer.arguments is not None:
-        return CallOutcome(call, answer.arguments.get("value"), attempts=1)
-    if answer is None:
-        failure = Failure(
-            Code.RESULT_PENDING,
-            f"The result of `{name}` is not there yet.",
-            "Do not call it again meanwhile; tell the user what it waits for.",
-        )
-    elif answer.expired:
-        failure = Failure(
-            Code.TIMEOUT,
-            f"The result of `{name}` did not come in time.",
-            "Go on without it, or tell the user.",
-        )
-    else:
-        reason = f": {answer.reason}" if answer.reason else ""
-        failure = Failure(
-            Code.NOT_APPROVED,
-            f"There will be no result of `{name}`{reason}.",
-            "Go on without it, or ask the user how to go on.",
-        )
-    return CallOutcome(call, failure=failure, attempts=1)
 
 
 def _approve(

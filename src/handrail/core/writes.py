@@ -20,11 +20,13 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from handrail.calls import ToolCall, ToolResult
 from handrail.core import results, retries
 from handrail.core.admission import (
     Admitted,
     apply_approval,
     make_question,
+    refuse_call,
     refuse_pending,
 )
 from handrail.core.attempts import (
@@ -40,7 +42,10 @@ from handrail.core.attempts import (
     wait,
     wait_before,
 )
+from handrail.core.deferred import ask_for_result, read_delivery
+from handrail.core.policy import Decision
 from handrail.core.run_settings import RunSettings
+from handrail.core.trust import UNKNOWN
 from handrail.effects import (
     AGAIN,
     Approval,
@@ -66,7 +71,9 @@ from handrail.effects import (
     Verify,
     Wait,
 )
-from handrail.errors import Code, Failure, StoreUnavailable, TooLarge
+from handrail.errors import Code, Failure, Json, StoreUnavailable, TooLarge
+from handrail.parsing import strictjson
+from handrail.records import WriteRecord
 from handrail.tools import keys
 from handrail.tools.tool import BaseTool, CallTraits
 
@@ -81,6 +88,8 @@ _LONGEST_LOOK_S = 1.0
 _PASSING = (ClaimState.BUSY, ClaimState.LOCKED)
 _MOST_QUESTIONS = 10
 """How often a call asks for another approval because another call has used its own."""
+WHY_IN_DOUBT = ". Why: "
+"""Stands in a question before why its write is in doubt. What follows may differ when the same is asked again."""
 _VERIFIED = "the answer was lost; it was verified that this happened"
 
 
@@ -134,7 +143,7 @@ def perform_write(
         outcome = latest
         if state == "in_doubt":
             doubt = outcome
-        question = _question_to_repeat(held, state)
+        question = _question_to_repeat(held, state, outcome.why)
         if question is None:
             return outcome
         reason = question.reason
@@ -148,8 +157,14 @@ def perform_write(
 # ---------------------------------------------------------------------- repeating a write
 
 
-def _question_to_repeat(held: HeldClaim, state: SettledState | None) -> AskHuman | None:
-    """Return the question to a person that the ledger's answer raises; None if the tool asks nobody."""
+def _question_to_repeat(
+    held: HeldClaim, state: SettledState | None, why: str
+) -> AskHuman | None:
+    """Return the question to a person that the ledger's answer raises; None if the tool asks nobody.
+
+    Args:
+        why: Why the write is in doubt, if it is and that is known.
+    """
     call = held.call
     claim = held.claim
     tool = call.tool
@@ -165,6 +180,8 @@ def _question_to_repeat(held: HeldClaim, state: SettledState | None) -> AskHuman
             f"{tool.name} was started and nobody knows whether it happened. Look first: approve to run it again, deny "
             f"to leave it, or say what happened (handrail ledger resolve {claim.key}{tenant})"
         )
+        if why:
+            reason = f"{reason}{WHY_IN_DOUBT}{why}"
     else:
         return None
     place = f"{call.place}#{_repeat_key(call, held.claimed)}"
@@ -234,11 +251,12 @@ def claim_for(call: Admitted, settings: RunSettings) -> Claim:
     return Claim(
         scope=settings.scope,
         key=call.key,
-        fingerprint=keys.fingerprint(
-            traits.name, traits.version, call.arguments, call.identity
-        ),
+        fingerprint=call.fingerprint
+        or keys.fingerprint(traits.name, traits.version, call.arguments, call.identity),
         run_id=settings.run_id,
-        replay=traits.replay_class,
+        # Its delivery says how it ended, so nothing else is asked.
+        replay="none" if traits.deferred else traits.replay_class,
+        deferred=traits.deferred,
         lease_s=_lease_s(traits, settings),
         guard=call.guarded and not traits.repeatable,
         epoch=settings.epoch,
@@ -247,6 +265,7 @@ def claim_for(call: Admitted, settings: RunSettings) -> Claim:
         repeat_window_s=traits.repeat_window_s,
         approval=call.approval,
         tool=traits.name,
+        place=call.place,
     )
 
 
@@ -391,12 +410,18 @@ def _perform(
     claimed = held.claimed
     match claimed.state:
         case ClaimState.FRESH | ClaimState.AGAIN:
+            if claim.deferred:
+                return (yield from _start_deferred(held, settings, began))
             outcome, state = yield from _attempt_write(
                 held.call,
                 settings,
                 began,
                 doubtful=claimed.state is ClaimState.AGAIN,
             )
+        case ClaimState.STARTED:
+            return (yield from _read_result(held))
+        case ClaimState.IN_DOUBT if held.call.traits.deferred:
+            return (yield from _read_result(held))
         case ClaimState.CHECK:
             early_s = claimed.left_s - LEASE_BEYOND_TIMEOUT_S
             outcome, state = yield from _check_then_write(held.call, settings, early_s)
@@ -404,8 +429,10 @@ def _perform(
             return _outcome_in_ledger(held), "in_doubt"
         case _:
             return _outcome_in_ledger(held), None
-    value = None
-    if state == "done":
+    value: Json = None
+    if state == "in_doubt":
+        value = outcome.why
+    elif state == "done":
         label = held.call.tool.label
         if outcome.plain and settings.secrets_for(label) is None:
             value, outcome.body = results.copy_plain(outcome.value)
@@ -414,20 +441,74 @@ def _perform(
                 outcome.size,
                 lambda: results.plain(settings.redact(outcome.value, label)),
             )
+    yield from _settle(held, state, value, has_ended=not outcome.runs_on)
+    return outcome, state
+
+
+def _settle(
+    held: HeldClaim,
+    state: SettledState,
+    value: Any = None,
+    *,
+    has_ended: bool = True,
+) -> Generator[Effect[Admitted], Any, None]:
+    """Record how a claimed write ended."""
+    claim = held.claim
     try:
         yield Settle(
             claim.scope,
             claim.key,
-            claimed.fence,
+            held.claimed.fence,
             state=state,
             value=value,
             locks=claim.locks,
-            has_ended=not outcome.runs_on,
+            has_ended=has_ended and state == "in_doubt",
         )
     except (StoreUnavailable, CallCancelled):
         # The model still reads what happened. The claim stays open, so whoever claims next learns of the doubt.
         pass
-    return outcome, state
+
+
+# ---------------------------------------------------------------------- deferred writes
+
+
+def _start_deferred(
+    held: HeldClaim, settings: RunSettings, began: float | None
+) -> Generator[Effect[Admitted], Any, tuple[CallOutcome, SettledState | None]]:
+    """Ask for the result of a claimed write, start it, and return the result if it is there already."""
+    question = ask_for_result(held.call, held.claim, held.claimed.fence)
+    try:
+        # Stored before the tool runs: what it starts may answer at once.
+        yield replace(question, is_preview=True)
+    except (StoreUnavailable, CallCancelled):
+        yield from _settle(held, "failed")
+        raise
+    outcome, state = yield from _attempt_write(held.call, settings, began)
+    if state == "failed":
+        yield from _settle(held, state)
+        return outcome, state
+    if held.claim.locks and not outcome.runs_on:
+        yield from _settle(held, "waiting")
+    return (yield from _read_result(held))
+
+
+def _read_result(
+    held: HeldClaim,
+) -> Generator[Effect[Admitted], Any, tuple[CallOutcome, SettledState | None]]:
+    """Return the result of a deferred write that was started; or that it waits for it, or is in doubt."""
+    if held.claimed.key:  # the same act, under another key
+        held = replace(held, claim=replace(held.claim, key=held.claimed.key))
+    answer: Approval | None = None
+    try:
+        answer = yield ask_for_result(held.call, held.claim, held.claimed.fence)
+    except (StoreUnavailable, CallCancelled):
+        pass  # it was started, and waits
+    outcome = read_delivery(held.call, answer)
+    if answer is None or outcome.failure is None:
+        return outcome, None
+    if held.claimed.state is not ClaimState.IN_DOUBT:
+        yield from _settle(held, "in_doubt")
+    return outcome, "in_doubt"
 
 
 def _attempt_write(
@@ -448,6 +529,7 @@ def _attempt_write(
         began = settings.now()
     deadline = min(began + tool.timeout_s, settings.deadline.at)
     attempt = 0
+    why = "an earlier process began it, and may have carried it out"
     while True:
         attempt += 1
         was_doubtful = doubtful
@@ -459,13 +541,16 @@ def _attempt_write(
             return make_outcome(call, outcome, attempt), "done"
         if isinstance(outcome, Raised) and isinstance(outcome.error, TooLarge):
             return _make_too_large(call, outcome.error, attempt), "done"
+        failed = settings.now()
         diagnosis, happened = yield from _diagnose(
             call, outcome, settings, began=began, started=started
         )
         doubtful = was_doubtful or not diagnosis.no_effect
+        if not diagnosis.no_effect:
+            why = f"attempt {attempt}: {_describe_end(outcome)}"
         if isinstance(happened, NotFound):
-            # finding that out has taken the tool's time: the next attempt has all of it again
-            began = settings.now()
+            # finding that out takes nothing of the time that all attempts have together
+            began += settings.now() - failed
             deadline = min(began + tool.timeout_s, settings.deadline.at)
         wait_s = None
         if not isinstance(happened, Found) and _may_repeat(tool, doubtful):
@@ -493,11 +578,21 @@ def _attempt_write(
                 failure = diagnosis.failure
         ended = CallOutcome(call, failure=failure, attempts=attempt)
         ended.runs_on = _runs_on(outcome)
+        ended.why = why if doubtful else ""
         return ended, state
 
 
 def _runs_on(outcome: Outcome | None) -> bool:
     return isinstance(outcome, Unfinished) and outcome.end is End.RUNNING_ON
+
+
+def _describe_end(outcome: Raised | Unfinished) -> str:
+    """Return how an attempt ended, for people: never an exception's text, which may hold secrets."""
+    if isinstance(outcome, Raised):
+        return type(outcome.error).__name__
+    if outcome.cancelled:
+        return "it was cancelled while it ran"
+    return "it did not end in its time"
 
 
 def _diagnose(
@@ -510,8 +605,9 @@ def _diagnose(
 ) -> Generator[Effect[Admitted], Any, tuple[retries.Diagnosis, Verification | None]]:
     """Return what is certain of a failed attempt, verified with the tool if it may have had an effect.
 
-    A request that was cut off, or whose answer was lost, may still arrive. Until the tool's whole time has passed since
-    the attempt started, it proves nothing that the write is not found, so the tool is asked once more then.
+    Until the tool's whole time has passed since the attempt started, its request may still arrive, so a write that is
+    not found is looked for once more then. A request that we cut off was on its way when its time ended, and may arrive
+    later still: only that it is found says anything.
     """
     tool = call.tool
     diagnosis = retries.diagnose(
@@ -522,18 +618,15 @@ def _diagnose(
     )
     if diagnosis.no_effect:
         return diagnosis, None
-    happened = yield from _verify(call, outcome)
-    if isinstance(happened, NotFound):
-        early_s = started + tool.timeout_s - settings.now()
-        if early_s < _FIRST_LOOK_S:
-            happened = (
-                Unknown()
-            )  # it took all of its time, and may have sent at the end
-        else:
-            happened = yield from _verify_later(call, settings, early_s)
-    if isinstance(happened, NotFound):
-        diagnosis = retries.without_effect(diagnosis, tool.name)
-    return diagnosis, happened
+    happened = yield from _verify(call)
+    early_s = started + tool.timeout_s - settings.now()
+    if isinstance(happened, NotFound) and early_s > 0:
+        happened = yield from _verify_later(call, settings, early_s)
+    if not isinstance(happened, NotFound):
+        return diagnosis, happened
+    if isinstance(outcome, Unfinished):
+        return diagnosis, Unknown()
+    return retries.without_effect(diagnosis, tool.name), happened
 
 
 def _make_too_large(call: Admitted, error: TooLarge, attempts: int) -> CallOutcome:
@@ -569,7 +662,8 @@ def _check_then_write(
             return (yield from _attempt_write(call, settings))
         case _:
             doubt = retries.in_doubt(call.tool.name)
-            return CallOutcome(call, failure=doubt), "in_doubt"
+            why = "an earlier process began it, and `verify` did not find out how it ended"
+            return CallOutcome(call, failure=doubt, why=why), "in_doubt"
 
 
 def _verify_later(
@@ -585,20 +679,13 @@ def _verify_later(
     return (yield from _verify(call))
 
 
-def _verify(
-    call: Admitted, outcome: Outcome | None = None
-) -> Generator[Effect[Admitted], Any, Verification]:
-    """Ask the tool whether a write that was started has happened; `Unknown` if it cannot tell.
-
-    While the write is still running, it proves nothing that it is not there yet.
-    """
+def _verify(call: Admitted) -> Generator[Effect[Admitted], Any, Verification]:
+    """Ask the tool whether a write that was started has happened; `Unknown` if it cannot tell."""
     if call.tool.replay_class != "verify":
         return Unknown()
     try:
         happened: Verification = yield Verify(call)
     except (StoreUnavailable, CallCancelled):
-        return Unknown()
-    if _runs_on(outcome) and isinstance(happened, NotFound):
         return Unknown()
     return happened
 
@@ -608,14 +695,18 @@ def _outcome_in_ledger(held: HeldClaim) -> CallOutcome:
     call = held.call
     claimed = held.claimed
     name = call.tool.name
+    if claimed.state is ClaimState.DONE and call.traits.deferred:
+        return CallOutcome(call, claimed.value, attempts=1)
     if claimed.state is ClaimState.CONFLICT:
         return CallOutcome(call, failure=_refuse_key(name, claimed.tool))
     if claimed.state is ClaimState.DONE:
         note = "this was already done; the earlier result is repeated, nothing was done again"
         failure = retries.too_large_again(claimed.value)
         return CallOutcome(call, claimed.value, failure, replayed=True, note=note)
+    if claimed.state is ClaimState.IN_DOUBT:
+        why = claimed.value if isinstance(claimed.value, str) else ""
+        return CallOutcome(call, failure=retries.in_doubt(name), why=why)
     failures = {
-        ClaimState.IN_DOUBT: retries.in_doubt(name),
         ClaimState.BUSY: Failure(
             Code.IN_PROGRESS,
             f"The same `{name}` is being carried out just now.",
@@ -661,4 +752,107 @@ def _refuse_key(name: str, owner: str) -> Failure:
         Code.IDEMPOTENCY_KEY_REUSED,
         f"`{name}` was not started: its key was already used with other arguments.",
         "Look at how the earlier call ended; what has one key is done once.",
+    )
+
+
+# ---------------------------------------------------------------------- calls that were started before
+
+# What is known of a call comes before what is allowed now. Between two processes a tool may have got another parameter,
+# rule or name, or a policy that denies it; a model that is told so, as if nothing had run, does the same thing twice.
+
+
+class StartedWrites:
+    """The writes of one run that were started and may have had an effect, as the ledger had them.
+
+    Args:
+        writes: The newest first.
+        by_act: Whether they are found by what was asked for, too: where places are counted anew in each process.
+    """
+
+    def __init__(self, writes: Sequence[WriteRecord], *, by_act: bool = False) -> None:
+        self._by_place: dict[str, WriteRecord] = {}
+        self._by_act: dict[str, WriteRecord] = {}
+        for write in writes:
+            if write.state != "failed":
+                self._by_place.setdefault(write.place or write.key, write)
+                if by_act:
+                    self._by_act.setdefault(write.fingerprint, write)
+
+    def __bool__(self) -> bool:
+        return bool(self._by_place)
+
+    def find(self, call: ToolCall, place: str, *, by_code: bool) -> WriteRecord | None:
+        """Return the write that a call started.
+
+        Args:
+            by_code: Code makes the call, and may make another one at this place than it did before.
+        """
+        write = self._by_place.get(place)
+        if write is None and self._by_act:
+            write = self._by_act.get(_act_of(call))
+        if write is not None and by_code and write.tool != call.name:
+            return None
+        return write
+
+
+def _act_of(call: ToolCall, version: str = "") -> str:
+    """Return the fingerprint of a call as it is written, without what its tool may make of it."""
+    arguments = strictjson.load_plain_object(call.arguments)
+    if arguments is None:
+        return ""
+    return keys.fingerprint(call.name, version, arguments).hex()
+
+
+def take_up(
+    call: Admitted, write: WriteRecord, place: str, settings: RunSettings
+) -> Admitted | None:
+    """Return an admitted call as it reaches the row of the write that it started; None where it does not.
+
+    The same arguments with another default are the same act: the ledger then compares what the call was before.
+
+    Args:
+        place: Of the call. A write that was found by its act has another one, and the ledger finds it by its act too.
+    """
+    if not call.traits.writes:
+        return None
+    claim = claim_for(call, settings)
+    is_here = (write.place or write.key) == place
+    row = (write.tool, write.key.partition(AGAIN)[0])
+    if is_here and (claim.tool, claim.key) != row:
+        return None
+    fingerprint = bytes.fromhex(write.fingerprint)
+    if claim.fingerprint == fingerprint:
+        return call
+    if _act_of(call.call, call.traits.version) == write.fingerprint:
+        return replace(call, fingerprint=fingerprint)
+    # the arguments that a person wrote are put in once the ledger has been looked at
+    return call if is_here and call.verdict.decision is Decision.ASK else None
+
+
+def tell_started(
+    call: ToolCall, write: WriteRecord, tool: BaseTool | None, settings: RunSettings
+) -> ToolResult:
+    """Return the result of a call that was started before and does not go on: what the ledger knows of it."""
+    # of a deferred tool the ledger has what its start returned, and the result comes from elsewhere
+    if write.state != "done" or (tool is not None and tool.deferred):
+        return refuse_call(call, retries.in_doubt(write.tool))
+    failure = retries.too_large_again(write.value)
+    if failure is not None:
+        return refuse_call(call, failure)
+    label = UNKNOWN if tool is None else tool.label
+    value = settings.redact(write.value, label)
+    shaped = results.shape(value, settings.result_bytes)
+    note = (
+        "this was already done; the earlier result is repeated, nothing was done again"
+    )
+    if shaped.cut:
+        note = f"{note}; {shaped.cut}; the rest was not stored"
+    return ToolResult(
+        call.id,
+        call.name,
+        value,
+        text=results.with_note(shaped.text, note, value),
+        replayed=True,
+        note=note,
+        label=label,
     )

@@ -32,6 +32,7 @@ from handrail import logs
 from handrail.audit.trail import person_entry
 from handrail.core.policy import Policy
 from handrail.core.redaction import Redactor
+from handrail.core.writes import WHY_IN_DOUBT
 from handrail.effects import Approval, ApprovalScope, AskHuman
 from handrail.engine.active_run import ActiveRun
 from handrail.engine.scoped_store import make_approval_id, parse_scope, qualify_name
@@ -107,8 +108,9 @@ class Approvals:
             principal=active.principal,
             own_approval=self._policy.own_approval,
         )
-        if not isinstance(store, ApprovalStore) or not _home(active, asked):
-            if asked.is_recall or asked.is_preview:
+        is_kept = bool(asked.write or _home(active, asked))
+        if not isinstance(store, ApprovalStore) or not is_kept:
+            if asked.is_recall or asked.is_preview or asked.awaits_result:
                 return None
             return await self._decide_without_store(active, asked) or _UNASKED
         try:
@@ -142,7 +144,7 @@ class Approvals:
         )
         in_place = active.recording is not None
         for each in reversed(found):
-            is_same = each.reason == asked.reason
+            is_same = _is_same_reason(each, asked)
             is_its_own = (
                 each.place == asked.place if in_place else each.call_id == asked.call.id
             )
@@ -240,6 +242,9 @@ class Approvals:
         The requests of a cancelled run are closed; if the run is resumed, its call gets a new one.
         """
         in_place = active.recording is not None
+        if asked.write:
+            # named by its write, whichever run has asked it first
+            return await self._store_request(store, active, asked, asked.place)
         stored = await wait_for(
             store.list_approvals(
                 state="", run_id=_home(active, asked), digest=asked.digest
@@ -276,7 +281,8 @@ class Approvals:
         stored = await wait_for(store.ask(question, within_s=within_s))
         if active.words is not None:
             active.words.asked_now.add(stored.id)
-        if self._services.notifier is not None:
+        is_told = asked.write and not asked.is_preview
+        if self._services.notifier is not None and not is_told:
             self._services.unnoticed.add(stored.id)
         return stored
 
@@ -408,7 +414,15 @@ def _is_about(question: ApprovalRequest, asked: AskHuman, *, in_place: bool) -> 
         return False  # the same question once more is another one
     if in_place:
         return question.place == asked.place
-    return question.reason == asked.reason
+    return _is_same_reason(question, asked)
+
+
+def _is_same_reason(question: ApprovalRequest, asked: AskHuman) -> bool:
+    """Whether a stored question is asked for the reason of this one, whatever is known of a doubt by now."""
+    stored, asks = (
+        each.reason.partition(WHY_IN_DOUBT)[0] for each in (question, asked)
+    )
+    return stored == asks
 
 
 def _fits(word: Approval, question: ApprovalRequest) -> bool:
@@ -455,6 +469,8 @@ def _question(run_id: str, asked: AskHuman, place: str) -> ApprovalRequest:
     }
     if asked.principal:
         named["principal"] = asked.principal
+    if asked.write:
+        named = {"write": asked.write}
     name = digest(named)[:16]
     return ApprovalRequest(
         id=f"a_{name}",
@@ -471,6 +487,7 @@ def _question(run_id: str, asked: AskHuman, place: str) -> ApprovalRequest:
         place=asked.place,
         required_approvals=asked.required_approvals,
         principal=asked.principal,
+        used_by=asked.write,
         own_approval=asked.own_approval,
     )
 

@@ -617,5 +617,6 @@ def describe_write(
         "updated_at": time_text(write.updated),
         "lease_until": time_text(write.lease_until),
         "resolved_by": write.resolved_by or None,
+        "why": write.why(now) or None,
         "value": write.value,
     }

@@ -16,7 +16,7 @@ from handrail.server.answers import ApiError, not_found, page, time_text
 from handrail.server.operations import ApiCall, ApiOperation
 from handrail.surroundings.clock import unix_time
 
-_STATES = ("claimed", "done", "failed", "in_doubt")
+_STATES = ("claimed", "waiting", "done", "failed", "in_doubt")
 
 
 def list_writes(call: ApiCall) -> Json:

@@ -29,7 +29,7 @@ from handrail.effects import (
     Settle,
 )
 from handrail.process_identity import has_died_here
-from handrail.records import run_name_time
+from handrail.records import ApprovalRequest, describe_time, name_write, run_name_time
 
 
 class Row(Struct, eq=False, gc=False):
@@ -58,6 +58,7 @@ class Row(Struct, eq=False, gc=False):
     value: Any = None
     epoch: int = 0
     tool: str = ""
+    place: str = ""
     owner: str = ""
     stored: bool = False
     changed: bool = True
@@ -170,17 +171,39 @@ class Ledger:
     def settle(self, settle: Settle) -> bool:
         """Record how a claimed write ended; False when the claim has a newer owner, or the write is settled."""
         row = self.rows.get((settle.scope, settle.key))
-        if row is None or row.fence != settle.fence or row.is_settled:
+        if row is None or row.fence != settle.fence:
+            return False
+        if settle.state == "waiting":
+            return True  # it is; or its result came before the tool had returned
+        if row.is_settled:
             return False
         row.state = settle.state
         row.value = settle.value
         row.changed = True
         return True
 
+    def deliver(self, answered: ApprovalRequest) -> bool:
+        """Settle the write that a question waits for by its answer; False where the write does not wait for one.
+
+        The store keeps the answer in the same commit, and only if this returns true.
+        """
+        scope, key, fence = json.loads(answered.used_by)
+        row = self.rows.get((scope, key))
+        if row is None or row.fence != fence:
+            return False
+        if row.state not in ("waiting", "in_doubt"):
+            return False
+        row.state = "done" if answered.state == "approved" else "in_doubt"
+        if answered.edited is not None:
+            row.value = answered.edited.get("value")
+        row.changed = True
+        return True
+
     def renew(self, renew: Renew, now: float) -> bool:
         """Extend the lease of a claim, or end it; False when the write has ended, or the claim has a newer owner."""
         row = self.rows.get((renew.scope, renew.key))
-        if row is None or row.fence != renew.fence or row.state != "claimed":
+        is_open = row is not None and row.state in ("claimed", "waiting")
+        if row is None or row.fence != renew.fence or not is_open:
             return False
         until = now + renew.lease_s
         row.lease_until = max(row.lease_until, until) if renew.lease_s else now
@@ -221,13 +244,14 @@ class Ledger:
             key,
             fingerprint,
             run_id,
-            "claimed",
+            "waiting" if claim.deferred else "claimed",
             claim.replay,
             fence,
             lease_until=now + claim.lease_s,
             begun=now,
             epoch=claim.epoch,
             tool=claim.tool,
+            place=claim.place,
             stored=stored,
         )
         self._by_act[run_id, scope, fingerprint] = row
@@ -251,6 +275,9 @@ class Ledger:
             # a request of then may be under way for as long as it takes
             lease_until=restored.at + claim.lease_s,
             begun=restored.since,
+            value=json.dumps(
+                f"the store was set back on {describe_time(restored.at)}, and may have forgotten it"
+            ),
             tool=claim.tool,
         )
         self._by_act[row.act] = row
@@ -265,11 +292,15 @@ class Ledger:
             return Claimed(
                 ClaimState.DONE, row.fence, row.value, repeated=True, key=row.key
             )
+        if row.state == "waiting":
+            return Claimed(ClaimState.STARTED, row.fence, repeated=True, key=row.key)
         if row.state == "claimed" and row.is_leased(now):
             return Claimed(ClaimState.BUSY, row.fence, repeated=True)
         # Who can tell what became of it, or has it asked for again, claims it under its own key.
         key = row.key if row.replay != "none" else ""
-        return Claimed(ClaimState.IN_DOUBT, row.fence, repeated=True, key=key)
+        return Claimed(
+            ClaimState.IN_DOUBT, row.fence, row.value, repeated=True, key=key
+        )
 
     def _find_repeated(self, claim: Claim, now: float) -> Row | None:
         """Return the last row of the same act that did not fail: of this run, or of any run within the window."""
@@ -311,11 +342,6 @@ def is_new(claim: Claim, restored: Restored) -> bool:
     return bool(again) and fence.isdecimal() and int(fence) >= int(restored.at)
 
 
-def use_name(scope: str, key: str, fence: int) -> str:
-    """Return the name under which an approval records the claim that used it."""
-    return json.dumps([scope, key, fence])
-
-
 def _is_approved(
     approval: NamedApproval | None, claim: Claim, row: Row | None, now: float
 ) -> bool:
@@ -332,7 +358,7 @@ def _is_approved(
     if (
         row is None
         or approval.state != "used"
-        or approval.used_by != use_name(row.scope, row.key, row.fence)
+        or approval.used_by != name_write(row.scope, row.key, row.fence)
     ):
         return False
     has_started = row.state != "failed"
@@ -342,6 +368,8 @@ def _is_approved(
 
 def _answer_open(row: Row, claim: Claim, now: float) -> Claimed | None:
     """Answer a claim of a write without an end, by its lease and replay class; None if the caller may go on with it."""
+    if row.state == "waiting":
+        return Claimed(ClaimState.STARTED, row.fence)
     # A process that has taken a run over need not wait for the leases of the earlier owner, which is dead or fenced.
     # Class `verify` waits all the same: an old request may still be under way.
     is_own_run = row.run_id == claim.run_id and row.epoch < claim.epoch
@@ -356,7 +384,7 @@ def _answer_open(row: Row, claim: Claim, now: float) -> Claimed | None:
     # While the old lease lasts an old request may still be under way, and `verify` would miss it.
     is_verify_early = row.replay == "verify" and is_leased
     if row.replay == "none" or is_key_forgotten or is_verify_early:
-        return Claimed(ClaimState.IN_DOUBT, row.fence)
+        return Claimed(ClaimState.IN_DOUBT, row.fence, row.value)
     return None
 
 

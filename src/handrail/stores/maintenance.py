@@ -75,7 +75,7 @@ _TABLES = (
     _Table(
         "effects", ("scope", "key"),
         newer="excluded.fence > {0}.fence OR excluded.fence = {0}.fence AND ("
-        "{0}.state = 'claimed' AND excluded.state <> 'claimed' "
+        "{0}.state IN ('claimed', 'waiting') AND excluded.state NOT IN ('claimed', 'waiting') "
         "OR {0}.state = 'in_doubt' AND excluded.state IN ('done', 'failed') "
         # taken back
         "OR {0}.state = 'done' AND excluded.state = 'failed' AND excluded.updated > {0}.updated)",

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from handrail.effects import Claim, Claimed, Renew, Settle, SettledState
 from handrail.errors import Json
-from handrail.records import WriteRecord
-from handrail.stores.ledger import Ledger, NamedApproval, Row, use_name
+from handrail.records import ApprovalRequest, WriteRecord, name_write
+from handrail.stores.ledger import Ledger, NamedApproval, Row
 from handrail.stores.memory_approvals import MemoryApprovals
 from handrail.surroundings.chance import token_hex
 from handrail.surroundings.clock import monotonic, unix_time
@@ -57,7 +57,7 @@ class MemoryStore(MemoryApprovals):
             answer = self._ledger.claim(claim, now, approval)
             if claim.approval and answer.state.is_taken:
                 self._use_approval(
-                    claim.approval, use_name(claim.scope, claim.key, answer.fence)
+                    claim.approval, name_write(claim.scope, claim.key, answer.fence)
                 )
             return answer
 
@@ -108,6 +108,9 @@ class MemoryStore(MemoryApprovals):
         """See `ports.Store.settle`."""
         with self._lock:
             return self._ledger.settle(settle)
+
+    def _deliver(self, answered: ApprovalRequest) -> bool:
+        return self._ledger.deliver(answered)
 
     def renew(self, renew: Renew) -> bool:
         """See `ports.LeaseStore.renew`."""
@@ -166,10 +169,12 @@ class MemoryStore(MemoryApprovals):
 
     def _write_record(self, row: Row) -> WriteRecord:
         """Return a row for people, its times by the system's clock."""
+        is_open = row.state in ("claimed", "in_doubt")
         return WriteRecord(
             scope=row.scope,
             key=row.key,
             tool=row.tool,
+            place=row.place,
             run_id=row.run_id,
             state=cast("Any", row.state),
             replay=row.replay,
@@ -177,7 +182,8 @@ class MemoryStore(MemoryApprovals):
             lease_until=row.lease_until + self._epoch_s,
             begun=row.begun + self._epoch_s,
             updated=row.begun + self._epoch_s,
-            value=row.value,
+            value=None if is_open else row.value,
+            doubt=row.value if is_open and isinstance(row.value, str) else "",
             resolved_by=row.resolved_by,
             fingerprint=row.fingerprint.hex(),
             owner=row.owner,

@@ -72,8 +72,7 @@ class MemoryApprovals:
             decided = current.with_decision(
                 granted=granted, by=by, reason=reason, edited=edited
             )
-            self._approvals[id] = decided
-            return decided
+            return self._answer(current, decided)
 
     def use(self, id: str) -> bool:
         """See `ports.ApprovalStore.use`."""
@@ -90,9 +89,21 @@ class MemoryApprovals:
             stored = self._approvals.get(id)
             if stored is None:
                 return None
-            closed = stored.at(self._clock()).as_cancelled(by, reason)
-            self._approvals[id] = closed
-            return closed
+            current = stored.at(self._clock())
+            return self._answer(current, current.as_cancelled(by, reason))
+
+    def _answer(
+        self, before: ApprovalRequest, after: ApprovalRequest
+    ) -> ApprovalRequest:
+        """Keep an answer to a question, and settle the write that waits for it. The caller has the lock."""
+        if after.settles_write(before) and not self._deliver(after):
+            after = before.as_undeliverable()
+        self._approvals[after.id] = after
+        return after
+
+    def _deliver(self, answered: ApprovalRequest) -> bool:  # noqa: ARG002  # a ledger is the heir's
+        """Settle the write that a question waits for; return whether it still waits."""
+        return True
 
     def list_approvals(
         self, *, state: str = "open", run_id: str = "", id: str = "", digest: str = ""

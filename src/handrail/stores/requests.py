@@ -16,8 +16,9 @@ from msgspec.structs import replace
 
 from handrail.effects import AGAIN, Claim, Claimed, ClaimState, LookUp, Renew, Settle
 from handrail.process_identity import has_died_here, owner, shares_our_clock
+from handrail.records import name_write
 from handrail.stores.database import RetryGroup, SavedResult, Statements, WriteName
-from handrail.stores.ledger import Ledger, NamedApproval, use_name
+from handrail.stores.ledger import Ledger, NamedApproval
 from handrail.stores.sql_values import encode_name, row_from, statements
 from handrail.surroundings.clock import monotonic
 
@@ -230,7 +231,7 @@ def _use_approval(
     Raises:
         RetryGroup: Somebody else was quicker, in a transaction that we could not see.
     """
-    used_by = use_name(claim.scope, claim.key, fence)
+    used_by = name_write(claim.scope, claim.key, fence)
     if not database.run(
         _SQL["use"],
         (used_by, encode_name(claim.approval), approval.state, approval.used_by),

@@ -367,7 +367,7 @@ class _Sweep:
         if not run_ids:
             return set()
         stays = set(self._names("forked_from", "runs", _FORKS, run_ids))
-        open_writes = "AND state IN ('claimed', 'in_doubt')"
+        open_writes = "AND state IN ('claimed', 'waiting', 'in_doubt')"
         stays.update(self._names("run_id", "effects", open_writes, run_ids))
         open_question = f"AND state = 'open' AND expires >= {self._now!r}"
         stays.update(self._names("run_id", "approvals", open_question, run_ids))

@@ -76,8 +76,8 @@ WHERE run_id = ? AND status IN ('queued', 'running', 'waiting', 'poisoned') RETU
 
 -- ask: A question to a person, unless it has been asked.
 INSERT INTO approvals(id, run_id, call_id, tool, digest, arguments, risk, reason, description, asked, expires, pin,
-  parameters, place, people, principal, own_approval, state, decided_by, because)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'open', '""', '""') ON CONFLICT(id) DO NOTHING
+  parameters, place, people, principal, own_approval, used_by, state, decided_by, because)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'open', '""', '""') ON CONFLICT(id) DO NOTHING
 
 -- change: What people have said on a question, if it still stands as whoever decided has seen it.
 UPDATE approvals SET state = ?, decided_by = ?, because = ?, edited = ?, people = ?, own_approval = ?, agreed = ?, expires = ?
@@ -125,32 +125,36 @@ WHERE revoked_at = 0 AND (tool = ? OR ? = '') ORDER BY granted_at, id
 UPDATE grants SET revoked_by = ?, revoked_at = ? WHERE id = ? AND revoked_at = 0 RETURNING 1
 
 -- writes: The newest writes.
-SELECT scope, key, tool, run_id, state, replay, fence, lease_until, begun, updated, value, resolved_by, fingerprint, owner
+SELECT scope, key, tool, place, run_id, state, replay, fence, lease_until, begun, updated, value, resolved_by, fingerprint, owner
 FROM effects ORDER BY number DESC LIMIT ?
 
 -- writes_in: The newest writes of a state.
-SELECT scope, key, tool, run_id, state, replay, fence, lease_until, begun, updated, value, resolved_by, fingerprint, owner
+SELECT scope, key, tool, place, run_id, state, replay, fence, lease_until, begun, updated, value, resolved_by, fingerprint, owner
 FROM effects WHERE state = :state ORDER BY number DESC LIMIT ?
 
 -- writes_of: The newest writes of a run, of a state or of any.
-SELECT scope, key, tool, run_id, state, replay, fence, lease_until, begun, updated, value, resolved_by, fingerprint, owner
+SELECT scope, key, tool, place, run_id, state, replay, fence, lease_until, begun, updated, value, resolved_by, fingerprint, owner
 FROM effects WHERE run_id = ? AND (state = ? OR ? = '') ORDER BY number DESC LIMIT ?
 
 -- open_writes: The newest writes that have no end. The sign keeps the planner from looking through all for their order.
-SELECT scope, key, tool, run_id, state, replay, fence, lease_until, begun, updated, value, resolved_by, fingerprint, owner
+SELECT scope, key, tool, place, run_id, state, replay, fence, lease_until, begun, updated, value, resolved_by, fingerprint, owner
 FROM effects WHERE state IN ('claimed', 'in_doubt') ORDER BY +number DESC
 
 -- open_writes_of: The newest writes of a run that have no end.
-SELECT scope, key, tool, run_id, state, replay, fence, lease_until, begun, updated, value, resolved_by, fingerprint, owner
+SELECT scope, key, tool, place, run_id, state, replay, fence, lease_until, begun, updated, value, resolved_by, fingerprint, owner
 FROM effects WHERE run_id = ? AND state IN ('claimed', 'in_doubt') ORDER BY number DESC
 
 -- one: A write.
-SELECT scope, key, tool, run_id, state, replay, fence, lease_until, begun, updated, value, resolved_by, fingerprint, owner
+SELECT scope, key, tool, place, run_id, state, replay, fence, lease_until, begun, updated, value, resolved_by, fingerprint, owner
 FROM effects WHERE scope = ? AND key = ?
 
 -- resolve: A person's word on how a write ended, where nobody knows it or will say it.
 UPDATE effects SET state = ?, value = ?, resolved_by = ?, updated = ?
 WHERE scope = ? AND key = ? AND (state = 'in_doubt' OR state = 'claimed' AND fence = ? AND lease_until <= ?)
+
+-- deliver: How a write ended that waited for its result from outside, if it still does.
+UPDATE effects SET state = ?, value = ?, updated = ?
+WHERE scope = ? AND key = ? AND fence = ? AND state IN ('waiting', 'in_doubt') RETURNING 1
 
 -- release: The key of a write that was taken back is free again.
 UPDATE effects SET state = 'failed', resolved_by = ?, updated = ?

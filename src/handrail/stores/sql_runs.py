@@ -291,12 +291,12 @@ class DurableRuns(SubmittedRuns):
             )
             if decided is stored:
                 return stored
-            changed = _change_approval(database, stored, decided)
+            changed = _answer_question(database, stored, decided, now)
             if changed.state != "open":
                 self._note_answer(database, changed.run_id, now)
             return changed
 
-        return self._submit(decide)
+        return self._submit_alone(decide)
 
     def use(self, id: str) -> Future[bool]:
         """See `ports.ApprovalStore.use`."""
@@ -318,11 +318,11 @@ class DurableRuns(SubmittedRuns):
             closed = stored.as_cancelled(by, reason)
             if closed is stored:
                 return stored
-            changed = _change_approval(database, stored, closed)
+            changed = _answer_question(database, stored, closed, now)
             self._note_answer(database, changed.run_id, now)
             return changed
 
-        return self._submit(withdraw)
+        return self._submit_alone(withdraw)
 
     def list_approvals(
         self, *, state: str = "open", run_id: str = "", id: str = "", digest: str = ""
@@ -634,6 +634,24 @@ class DurableRuns(SubmittedRuns):
             GroupOperation(lambda database, now, _: [operation(database, now)])
         )
 
+    def _submit_alone(self, operation: Callable[[Any, float], Any]) -> Future[Any]:
+        """Run an operation that may settle a write in a transaction of its own.
+
+        In that of a group, the ledger there would not know of it.
+        """
+
+        def work(connection: Connection) -> Any:
+            now = connection.begin()
+            try:
+                answer = operation(connection, now)
+                connection.commit()
+            except BaseException:
+                connection.rollback()
+                raise
+            return answer
+
+        return self._writer.submit(work)
+
 
 def _audit_row(entry: AuditEntry) -> _AuditRow:
     text = entry.text or encode_json(entry.body, canonical_json)
@@ -884,6 +902,7 @@ def _new_approval_values(
         question.required_approvals,
         encode_json(question.principal),
         int(question.own_approval),
+        question.used_by,
     )
 
 
@@ -920,6 +939,22 @@ def _change_approval(
     if not database.run(_SQL["change"], (*new, *old)):
         raise RetryGroup
     return after
+
+
+def _answer_question(
+    database: Database, before: ApprovalRequest, after: ApprovalRequest, now: float
+) -> ApprovalRequest:
+    """Write an answer to a question, and settle the write that waits for it, by the rules of `Ledger.deliver`."""
+    if after.settles_write(before):
+        scope, key, fence = json.loads(after.used_by)
+        value = None
+        if after.edited is not None:
+            value = encode_journal(after.edited.get("value"))
+        state = "done" if after.state == "approved" else "in_doubt"
+        write = (encode_name(scope), encode_name(key), fence)
+        if not database.run(_SQL["deliver"], (state, value, now, *write)):
+            after = before.as_undeliverable()
+    return _change_approval(database, before, after)
 
 
 def _close_approvals(database: Database, run_id: str, now: float) -> None:
@@ -1080,6 +1115,7 @@ def _write_record(row: Sequence[Any]) -> WriteRecord:
         scope,
         key,
         tool,
+        place,
         run_id,
         state,
         replay,
@@ -1092,10 +1128,15 @@ def _write_record(row: Sequence[Any]) -> WriteRecord:
         fingerprint,
         owner,
     ) = row
+    value = decode_optional(value_json)
+    doubt = ""
+    if state in ("claimed", "in_doubt"):
+        value, doubt = None, value if isinstance(value, str) else ""
     return WriteRecord(
         scope=decode_name(scope),
         key=decode_name(key),
         tool=decode_name(tool),
+        place=decode_name(place),
         run_id=decode_name(run_id),
         state=state,
         replay=replay,
@@ -1103,7 +1144,8 @@ def _write_record(row: Sequence[Any]) -> WriteRecord:
         lease_until=lease_until,
         begun=begun,
         updated=updated,
-        value=decode_optional(value_json),
+        value=value,
+        doubt=doubt,
         resolved_by="" if resolved_by_json is None else json.loads(resolved_by_json),
         fingerprint=fingerprint,
         owner=owner,

@@ -52,6 +52,9 @@ STALE_S = 60.0
 AGAIN_S = 5.0
 """Seconds until a sweep looks again at a run whose wait is over, and whose segment a worker still holds."""
 
+LOOK_AGAIN_S = 60.0
+"""Seconds until a run goes on that waits and has no question of its own."""
+
 MAX_SWEPT = 50
 """How many runs of each kind one sweep looks at; the next sweep looks at the others."""
 
@@ -143,7 +146,7 @@ class SubmittedRuns(SharedLimitRows):
                 if held[0][1]:
                     self._go_on(database, run_id, now)
                 else:
-                    _set_wake_up(database, run_id)
+                    _set_wake_up(database, run_id, now)
             elif stored.record.status == "queued":
                 # whoever has asked for its end does not wait for it
                 if wait_s and not stored.record.cancel_requested:
@@ -275,7 +278,7 @@ class SubmittedRuns(SharedLimitRows):
             # tool has another description now.
             if woken:
                 return self._go_on(database, run_id, now)
-            _set_wake_up(database, run_id)  # somebody may have resumed it by hand
+            _set_wake_up(database, run_id, now)  # somebody may have resumed it by hand
             return False
         return self._enqueue(
             database, now, (run_id, number, dispatcher, queue, priority)
@@ -327,9 +330,14 @@ def waits_for_model(stored: StoredRun, submission: Submission) -> bool:
     return turn > 0 and all(step.key != model_key(turn) for step in stored.steps)
 
 
-def _set_wake_up(database: Database, run_id: str) -> None:
-    """Let a waiting run go on once its question has expired, or that of a run which its calls have started."""
+def _set_wake_up(database: Database, run_id: str, now: float) -> None:
+    """Let a waiting run go on once its question has expired, or that of a run which its calls have started.
+
+    One that waits for the question of another run, such as the result of a write that both have asked for, looks again.
+    """
     [[wake_at]] = database.run(_SQL["waits"], _names_within(run_id))
+    if wake_at is None:
+        wake_at = now + LOOK_AGAIN_S
     database.run(_SQL["wake_at"], (wake_at, run_id))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from shlex import quote
+
 import click
 
 from handrail import admin
@@ -28,7 +30,7 @@ from handrail.surroundings.clock import unix_time
 ABANDONED = "abandoned"
 """The state of a write whose owner's lease has expired and that nobody has resolved: it is claimed in the store."""
 
-_STATES = ("claimed", ABANDONED, "done", "failed", "in_doubt")
+_STATES = ("claimed", ABANDONED, "waiting", "done", "failed", "in_doubt")
 
 
 @click.group("ledger", cls=options.Commands)
@@ -110,7 +112,7 @@ def list_writes(
             _state_text(write),
             write.run_id,
             _start_text(write),
-            brief(write.value) if write.state == "done" else "",
+            brief(write.value) if write.state == "done" else write.why(now),
         )
         for write in writes
     ]
@@ -141,6 +143,7 @@ def show(key: str, tenant: str | None, store: str, as_json: bool) -> None:
         return
     rows = [
         (write.key, _state_text(write)),
+        ("why", write.why(unix_time())),
         ("tool", write.tool),
         ("scope", write.scope),
         ("run", write.run_id),
@@ -158,6 +161,7 @@ def show(key: str, tenant: str | None, store: str, as_json: bool) -> None:
     ]
     print_columns(console(), [row for row in rows if row[1]])
     if _can_be_resolved(write):
+        say(command_line(f"audit tail --run {quote(write.run_id)}", store))
         for option in ("--happened", "--did-not-happen"):
             say(command_line(f"ledger resolve {name_write(write)} {option}", store))
 
@@ -247,6 +251,8 @@ def _can_be_resolved(write: WriteRecord) -> bool:
 def _why_not(write: WriteRecord) -> str:
     if write.state == "claimed":
         return f"it is under way, for {span(write.lease_until - unix_time())} at most"
+    if write.state == "waiting":
+        return "its result comes from outside: `handrail approvals answer` delivers it; `deny` if there will be none"
     if write.resolved_by:
         by = f", resolved by {write.resolved_by}"
     else:
@@ -289,5 +295,6 @@ def _facts(write: WriteRecord) -> dict[str, Json]:
         "resolved_by",
     )
     return {name: getattr(write, name) for name in names} | {
-        "abandoned": write.is_abandoned(unix_time())
+        "abandoned": write.is_abandoned(unix_time()),
+        "why": write.why(unix_time()) or None,
     }

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import islice
+from shlex import quote
 from typing import Any, cast, get_args
 
 import click
@@ -22,6 +24,7 @@ from handrail.cli import (
     interrupts,
     is_debugging,
     options,
+    printer,
 )
 from handrail.cli.exits import Exit
 from handrail.cli.loading import tools_from
@@ -78,13 +81,16 @@ from handrail.ports import (
 )
 from handrail.process_identity import is_gone
 from handrail.records import (
+    ApprovalRequest,
     RecordStatus,
     RunRecord,
     StoredRun,
     Submission,
+    WriteRecord,
     describe_time,
 )
 from handrail.runs import Run, describe_ending
+from handrail.surroundings.clock import unix_time
 from handrail.sync import SyncRuntime
 from handrail.tools.tool import BaseTool
 from handrail.tools.toolset import Toolset
@@ -96,6 +102,8 @@ JOURNAL = "jsonl"
 """The form of an export that is the journal itself."""
 
 _STATUSES = [*dict.fromkeys((*get_args(Status), *get_args(RecordStatus))), "any"]
+_LOOKED_AT = 1_000
+"""Among how many writes, the newest ones, `list` looks for runs that calls alone have used."""
 _DATE = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"])
 
 
@@ -142,7 +150,7 @@ def command() -> None:
 def list_runs(
     status: str | None, most: int, tenant: str | None, store: str, as_json: bool
 ) -> None:
-    """List runs, the newest first.
+    """List runs, the newest first, then those that calls alone have used, by their last write.
 
     \b
     Example:
@@ -159,9 +167,14 @@ def list_runs(
         records = matching[:most]
         submitted = _list_submitted(run_store, records)
         doubts = _count_doubts(run_store)
+        called = [] if status else _list_called(run_store, tenant, most)
     if as_json:
         print_json(
             {
+                "calls": [
+                    {"run_id": each.run_id, "updated": each.updated, "tool": each.tool}
+                    for each in called
+                ],
                 "runs": [
                     {
                         **facts(each),
@@ -169,7 +182,7 @@ def list_runs(
                         "in_doubt": doubts[each.run_id],
                     }
                     for each in records
-                ]
+                ],
             }
         )
         return
@@ -182,6 +195,10 @@ def list_runs(
         )
         for each in records
     ]
+    rows += [
+        (each.run_id, "calls alone", describe_time(each.updated), each.tool)
+        for each in called
+    ]
     which = f"{status} runs" if status else "runs"
     print_table(
         rows,
@@ -190,6 +207,28 @@ def list_runs(
     )
     if len(matching) > most:
         click.echo(f"there are more; to see as many again: -n {2 * most}", err=True)
+
+
+def _list_called(
+    store: RunStore, tenant: str | None, most: int
+) -> Sequence[WriteRecord]:
+    """Return the last write of each run that `handle` and `call` alone have used, among the newest writes.
+
+    Such a run has no journal; one whose calls have only read is in nothing but the audit log.
+    """
+    if not isinstance(store, LedgerStore):
+        return []
+    last: dict[str, WriteRecord] = {}
+    for write in result_now(store.list_writes(most=_LOOKED_AT)):
+        if write.run_id and is_of_tenant(write.run_id, tenant):
+            last.setdefault(write.run_id, write)
+    newest = {each.run_id for each in result_now(store.list_runs(most=_LOOKED_AT))}
+    called = (
+        write
+        for run_id, write in last.items()
+        if run_id not in newest and result_now(store.load_run(run_id)) is None
+    )
+    return list(islice(called, min(most, _LOOKED_AT)))
 
 
 def _list_submitted(
@@ -293,11 +332,15 @@ def show(
         return
     with RUNS.open(store) as run_store:
         run = resolve_run_id(run_store, run)
-        history = read_history(_require_run(result_now(run_store.load_run(run)), run))
         if isinstance(run_store, ApprovalStore):
             questions = result_now(run_store.list_approvals(state="", run_id=run))
         else:
             questions = ()
+        stored = result_now(run_store.load_run(run))
+        if stored is None:
+            _show_calls(run, questions, run_store, store, as_json=as_json)
+            return
+        history = read_history(stored)
         submissions = _list_submitted(run_store, [history.stored.record])
         doubts = doubt_lines(history.stored.steps, run, run_store, store)
         undone = undone_writes(run, run_store)
@@ -326,6 +369,50 @@ def show(
     if wire:
         page.wire()
     page.end()
+
+
+def _show_calls(
+    run: str,
+    questions: Sequence[ApprovalRequest],
+    store: object,
+    place: str,
+    *,
+    as_json: bool,
+) -> None:
+    """Show what is known of a run that `handle` and `call` alone have used, which has no journal.
+
+    Raises:
+        ConfigError: Nothing is.
+    """
+    writes: Sequence[WriteRecord] = ()
+    if isinstance(store, LedgerStore):
+        writes = result_now(store.list_writes(run_id=run, most=EVERY))
+    if not (writes or questions):
+        _require_run(None, run)
+    now = unix_time()
+    if as_json:
+        shown = [
+            {
+                "tool": each.tool,
+                "scope": each.scope,
+                "key": each.key,
+                "state": each.state_at(now),
+                "why": each.why(now) or None,
+            }
+            for each in writes
+        ]
+        asked = [{"id": each.id, "state": each.state} for each in questions]
+        print_json({"run_id": run, "status": None, "writes": shown, "questions": asked})
+        return
+    say(f"{run} was used by calls alone (`call`, `handle`): there is no journal of it")
+    rows = [
+        (each.tool, each.key, each.state_at(now).replace("_", " "), each.why(now))
+        for each in writes
+    ]
+    asked_rows = [(each.tool, each.id, each.state, each.reason) for each in questions]
+    printer.print_columns(printer.console(), [*rows, *asked_rows])
+    say(f"look:    {command_line(f'ledger list --run {quote(run)}', place)}")
+    say(f"         {command_line(f'audit tail --run {quote(run)}', place)}")
 
 
 def _show_in_console(run: str, place: str) -> None:
