@@ -50,7 +50,6 @@ from handrail.ports import (
 from handrail.process_identity import owner
 from handrail.records import ApprovalRequest, ModelWait, RunRecord, StoredRun
 from handrail.surroundings.chance import token_hex
-from handrail.surroundings.clock import unix_time
 from handrail.tools.toolset import Toolset
 from handrail.workers.threads import wrap_error
 
@@ -564,8 +563,3 @@ def ending_by(error: ModelError, active: ActiveRun) -> Ending:
         return cancelled(active)
     status: Status = "budget" if error.code == OUT_OF_TIME else "failed"
     return Ending(status, str(error), last_text(active.progress.messages))
-
-
-def new_run_id() -> str:
-    """Return the name of a run that nobody named: by time and 64 random bits, since a store may keep millions."""
-    return f"r_{int(unix_time() * 1000):011x}{token_hex(8)}"
