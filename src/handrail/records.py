@@ -500,6 +500,11 @@ class WriteRecord(Struct, frozen=True):
             f"its process died or lost its lease; started {describe_time(self.begun)}"
         )
 
+    @property
+    def is_open(self) -> bool:
+        """Whether nobody has recorded how it ended: it may have had its effect."""
+        return self.state not in ("done", "failed")
+
     def is_abandoned(self, now: float) -> bool:
         """Whether it has no end and nobody performs it any more: its process has died, or its lease is over."""
         return self.state == "claimed" and (
