@@ -260,6 +260,12 @@ class ApprovalRequest(Struct, frozen=True):
         """Whether it waits for the result of its call, and not for an approval."""
         return self.reason == AWAITS_RESULT
 
+    @property
+    def barred(self) -> str:
+        """The person whose approval does not count because the call is made for them; empty where there is none."""
+        is_barred = self.principal and not_counted(self.principal, self)
+        return self.principal if is_barred else ""
+
     def with_decision(
         self,
         *,

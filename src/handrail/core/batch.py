@@ -33,12 +33,12 @@ from handrail.core.budgets import Budget, Spent
 from handrail.core.execution import Execution, execute, make_store_failure
 from handrail.core.plain_calls import (
     PlainWrite,
+    admit_quickly,
     is_plain,
     is_plain_write,
     take_last_step,
 )
 from handrail.core.policy import Decision, Verdict
-from handrail.core.quick_admission import admit_quickly
 from handrail.core.run_settings import RunSettings
 from handrail.core.trust import (
     Trust,

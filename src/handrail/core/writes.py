@@ -441,7 +441,8 @@ def _perform(
                 outcome.size,
                 lambda: results.plain(settings.redact(outcome.value, label)),
             )
-    yield from _settle(held, state, value, has_ended=not outcome.runs_on)
+    has_ended = state == "in_doubt" and not outcome.runs_on
+    yield from _settle(held, state, value, has_ended=has_ended)
     return outcome, state
 
 
@@ -450,7 +451,7 @@ def _settle(
     state: SettledState,
     value: Any = None,
     *,
-    has_ended: bool = True,
+    has_ended: bool = False,
 ) -> Generator[Effect[Admitted], Any, None]:
     """Record how a claimed write ended."""
     claim = held.claim
@@ -507,7 +508,7 @@ def _read_result(
     if answer is None or outcome.failure is None:
         return outcome, None
     if held.claimed.state is not ClaimState.IN_DOUBT:
-        yield from _settle(held, "in_doubt")
+        yield from _settle(held, "in_doubt", has_ended=True)
     return outcome, "in_doubt"
 
 

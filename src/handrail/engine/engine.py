@@ -62,6 +62,7 @@ from handrail.effects import Resource
 from handrail.engine import tool_visibility
 from handrail.engine.active_run import (
     ActiveRun,
+    CancelWatch,
     cancelled,
     ending_by,
     find_tracer,
@@ -70,7 +71,6 @@ from handrail.engine.active_run import (
     tell_all,
 )
 from handrail.engine.approvals import Approvals
-from handrail.engine.cancel_watch import CancelWatch
 from handrail.engine.leases import Lease
 from handrail.engine.model_calls import AwayModels, ModelCaller, check_injected
 from handrail.engine.scoped_store import (

@@ -196,7 +196,7 @@ class BaseTool:
     """Names the act of a write across runs: `refund:{order_id}`, or a function of the arguments."""
     replay: Literal["key"] | None = None
     """`key`: the service recognises duplicates by `context.idempotency_key`; a lost answer is asked for again."""
-    key_ttl_s: float = 24 * 3600.0
+    key_ttl_s: float = declaration.KEY_TTL_S
     """With `replay="key"`: seconds that the service remembers a key. A write that started longer ago is in doubt."""
     verify: Callable[..., Any] | None = None
     """Called after a lost answer with `(arguments, context)`: returns `Found(result)`, `NotFound()` or `Unknown()`."""
