@@ -61,6 +61,7 @@ def emptied(dsn: str) -> None:
         ):
             admin.execute(
                 "TRUNCATE handrail.effects, handrail.kept, handrail.runs, handrail.steps, handrail.approvals, "
+                "handrail.restored, "
                 "handrail.audit, handrail.locks, handrail.acts, handrail.grants, handrail.audit_pending, "
                 "handrail.audit_writers, handrail.audit_chained, handrail.submitted"
             )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from contextvars import Context
 from functools import partial
 from inspect import iscoroutine
@@ -50,7 +51,6 @@ from handrail.ports import (
 from handrail.process_identity import owner
 from handrail.records import ApprovalRequest, ModelWait, RunRecord, StoredRun
 from handrail.surroundings.chance import token_hex
-from handrail.surroundings.clock import unix_time
 from handrail.tools.toolset import Toolset
 from handrail.workers.threads import wrap_error
 
@@ -449,9 +449,9 @@ class CancelWatch:
         self._loops.discard(loop)
         if self._live:
             self.begin(loop)
-            self._ask()
+            self._ask(loop)
 
-    def _ask(self) -> None:
+    def _ask(self, loop: asyncio.AbstractEventLoop) -> None:
         runs = {name: run for name, run in [*self._live.items()] if run.is_recorded}
         is_asking = isinstance(self._answer, Future) and not self._answer.done()
         if is_asking or not runs:
@@ -463,12 +463,18 @@ class CancelWatch:
             logs.log.debug("the store does not say which runs to end: %s", error)
         else:
             # only these: a run that was resumed meanwhile is not to end
-            self._answer = then(cancelled, partial(_cancel, runs))
+            self._answer = then(cancelled, partial(_cancel_soon, loop, runs))
 
 
-def _cancel(runs: Mapping[str, ActiveRun], cancelled: Sequence[str]) -> None:
-    for name in cancelled:
-        runs[name].cancel()
+def _cancel_soon(
+    loop: asyncio.AbstractEventLoop,
+    runs: Mapping[str, ActiveRun],
+    cancelled: Sequence[str],
+) -> None:
+    """Cancel runs on the event loop: what their tools have started is cancelled by the store, which calls this."""
+    with suppress(RuntimeError):  # the loop has ended, and its runs with it
+        for name in cancelled:
+            loop.call_soon_threadsafe(runs[name].cancel)
 
 
 class ListenerAdapter(Struct):
@@ -564,8 +570,3 @@ def ending_by(error: ModelError, active: ActiveRun) -> Ending:
         return cancelled(active)
     status: Status = "budget" if error.code == OUT_OF_TIME else "failed"
     return Ending(status, str(error), last_text(active.progress.messages))
-
-
-def new_run_id() -> str:
-    """Return the name of a run that nobody named: by time and 64 random bits, since a store may keep millions."""
-    return f"r_{int(unix_time() * 1000):011x}{token_hex(8)}"

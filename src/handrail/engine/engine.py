@@ -66,7 +66,6 @@ from handrail.engine.active_run import (
     cancelled,
     ending_by,
     find_tracer,
-    new_run_id,
     observers_by_environment,
     tell_all,
 )
@@ -127,7 +126,14 @@ from handrail.ports import (
     TracedRun,
 )
 from handrail.process_identity import owner
-from handrail.records import AuditRecord, ModelWait, RunRecord, StoredRun, WriteRecord
+from handrail.records import (
+    AuditRecord,
+    ModelWait,
+    RunRecord,
+    StoredRun,
+    WriteRecord,
+    new_run_id,
+)
 from handrail.runs import Run
 from handrail.sandboxes import levels
 from handrail.schemas import hints

@@ -39,7 +39,7 @@ from handrail.stores.database import (
 )
 from handrail.stores.foreseen import ENTER, ForeseenGroup, GroupAnswer, Recollection
 from handrail.stores.group_commit import Writer
-from handrail.stores.ledger import Row
+from handrail.stores.ledger import Restored, Row
 from handrail.stores.shared_log import SharedLog
 from handrail.stores.sql_values import row_values, statements
 from handrail.surroundings.clock import monotonic, sleep
@@ -175,6 +175,7 @@ class PostgresConnection:
         self._owner = owner()
         self._recollection = Recollection()
         self._writer = token_hex(8)
+        self.restored: Restored | None = None
         self._number = 0
         """Of the last group that this connection has counted."""
         self._delayed: list[tuple[str, Sequence[Any]]] = []
@@ -203,7 +204,8 @@ class PostgresConnection:
             # two statements in one message, which cannot be prepared
             cursor = self._db.execute(_SQL["begin"], prepare=False)
             cursor.nextset()
-            [now] = cursor.fetchone() or [0.0]
+            now, since, at = cursor.fetchone() or (0.0, None, None)
+        self.restored = None if since is None else Restored(since, at)
         self._recollection.note_clock(now)
         return float(now)
 
@@ -244,8 +246,10 @@ class PostgresConnection:
         except RetryGroup as error:
             self._raise_unless_committed(error)
 
-    def foresee(self) -> ForeseenGroup:
-        """See `database.Connection.foresee`."""
+    def foresee(self) -> ForeseenGroup | None:
+        """See `database.Connection.foresee`; a store that was set back is asked each time."""
+        if self.restored is not None:
+            return None
         return ForeseenGroup(self._recollection, self._owner, self._commit_whole_group)
 
     def _commit_whole_group(self, parts: Sequence[Any]) -> GroupAnswer | None:

@@ -55,6 +55,9 @@ CREATE TABLE effects(
 CREATE INDEX effects_act ON effects(run_id, fingerprint);
 CREATE INDEX effects_open ON effects(lease_until) WHERE state IN ('claimed', 'in_doubt');
 CREATE INDEX effects_failed ON effects(number) WHERE state = 'failed';
+-- What was lost when the store was set back to an older copy of it; see stores/ledger.py.
+CREATE TABLE restored(
+  one bigint PRIMARY KEY CHECK(one = 1), since double precision NOT NULL, at double precision NOT NULL);
 -- Acts that count as repeats in other runs.
 CREATE TABLE acts(
   scope text COLLATE "C" NOT NULL, fingerprint text COLLATE "C" NOT NULL, key text COLLATE "C" NOT NULL, at double precision NOT NULL,
@@ -318,6 +321,9 @@ BEGIN
     FROM jsonb_array_elements(new_steps) AS r;
   END IF;
   IF jsonb_array_length(claimed) > 0 THEN
+    IF EXISTS (SELECT 1 FROM handrail.restored) THEN
+      RAISE SQLSTATE '40001' USING MESSAGE = otherwise;
+    END IF;
     INSERT INTO handrail.effects(
       scope, key, fingerprint, run_id, state, replay, fence, lease_until, begun, value, epoch, tool, place, owner, updated)
     SELECT r ->> 0, r ->> 1, r ->> 2, r ->> 3, r ->> 4, r ->> 5, (r ->> 6)::bigint, (r ->> 7)::double precision,
@@ -446,8 +452,8 @@ SELECT * FROM named_rows(%s::integer, %s::json)
 -- clock: The server's time.
 SELECT extract(epoch FROM clock_timestamp())::double precision
 
--- begin: Begin a transaction; the server's time.
-BEGIN; SELECT extract(epoch FROM clock_timestamp())::double precision
+-- begin: Begin a transaction; the server's time, and what was lost if the store was set back.
+BEGIN; SELECT extract(epoch FROM clock_timestamp())::double precision, since, at FROM (SELECT 1) AS one LEFT JOIN restored ON true
 
 -- types: What type each column of our tables has.
 SELECT table_name::text, column_name::text, data_type::text FROM information_schema.columns

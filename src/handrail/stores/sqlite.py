@@ -32,7 +32,7 @@ from handrail.stores.database import (
     Values,
     WriteName,
 )
-from handrail.stores.ledger import Row
+from handrail.stores.ledger import Restored, Row
 from handrail.stores.sql_runs import DurableRuns
 from handrail.stores.sql_values import expand_rows, row_values, statements
 from handrail.stores.sqlite_forks import FORKS, Work
@@ -109,6 +109,7 @@ class SqliteConnection:
         self._at_work = _AtWork(file)
         self._read_only = read_only
         self._now = 0.0
+        self.restored: Restored | None = None
         self._asks_for_s = BUSY_S if asks_often else 0.0
         """For how long a busy file is asked for again."""
         if not read_only:
@@ -164,7 +165,8 @@ class SqliteConnection:
         with self._at_work:
             self._execute("BEGIN IMMEDIATE")
             self._check_files()
-            [self._now] = self._db.execute(_SQL["clock"]).fetchone()
+            self._now, since, at = self._db.execute(_SQL["begin"]).fetchone()
+            self.restored = None if since is None else Restored(since, at)
             return self._now
 
     def _check_files(self) -> None:

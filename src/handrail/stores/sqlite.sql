@@ -28,6 +28,8 @@ CREATE TABLE effects(
 CREATE INDEX effects_act ON effects(run_id, substr(fingerprint, 1, 12));
 CREATE INDEX effects_open ON effects(lease_until) WHERE state IN ('claimed', 'in_doubt');
 CREATE INDEX effects_failed ON effects(number) WHERE state = 'failed';
+-- What was lost when the store was set back to an older copy of it; see stores/ledger.py.
+CREATE TABLE restored(one INTEGER PRIMARY KEY CHECK(one = 1), since REAL NOT NULL, at REAL NOT NULL);
 -- Acts that count as repeats in other runs.
 CREATE TABLE acts(
   scope TEXT NOT NULL, fingerprint TEXT NOT NULL, key TEXT NOT NULL, at REAL NOT NULL,
@@ -102,6 +104,9 @@ INSERT INTO schema_version(version, at) VALUES (?1, (julianday('now') - 2440587.
 
 -- clock: The time. `unixepoch('subsec')` would be NULL before SQLite 3.42.
 SELECT (julianday('now') - 2440587.5) * 86400.0
+
+-- begin: The time, and what was lost if the store was set back.
+SELECT (julianday('now') - 2440587.5) * 86400.0, since, at FROM (SELECT 1) LEFT JOIN restored
 
 -- rows: The rows of these scopes and keys.
 SELECT e.scope, e.key, e.fingerprint, e.run_id, e.state, e.replay, e.fence, e.lease_until, e.begun,
