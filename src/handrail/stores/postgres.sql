@@ -50,7 +50,7 @@ CREATE TABLE effects(
   owner text COLLATE "C" NOT NULL, fence bigint NOT NULL, epoch bigint NOT NULL DEFAULT 0, lease_until double precision NOT NULL, begun double precision NOT NULL,
   value text COLLATE "C", artifact text COLLATE "C", resolved_by text COLLATE "C", updated double precision NOT NULL, UNIQUE(scope, key)) WITH (fillfactor = 80);
 CREATE INDEX effects_act ON effects(run_id, fingerprint);
-CREATE INDEX effects_open ON effects(lease_until) WHERE state IN ('claimed', 'in_doubt');
+CREATE INDEX effects_open ON effects(lease_until) WHERE state IN ('claimed', 'waiting', 'in_doubt');
 CREATE TABLE locks(
   resource text COLLATE "C" PRIMARY KEY, holder text COLLATE "C" NOT NULL, fence bigint NOT NULL, until double precision NOT NULL);
 CREATE TABLE approvals(
@@ -100,6 +100,8 @@ ALTER TABLE locks ADD COLUMN ticks double precision NOT NULL DEFAULT 0;
 
 -- schema_5: Which claim has used an approval, and questions that are closed with their run.
 ALTER TABLE approvals ADD COLUMN used_by text COLLATE "C" NOT NULL DEFAULT '';
+ALTER TABLE approvals ADD COLUMN waiters text COLLATE "C" NOT NULL DEFAULT '[]';
+CREATE INDEX approvals_write ON approvals(used_by) WHERE reason = '"its result comes from outside"';
 ALTER TABLE approvals DROP CONSTRAINT approvals_state_check;
 ALTER TABLE approvals ADD CONSTRAINT approvals_state_check
   CHECK(state IN ('open', 'approved', 'denied', 'expired', 'used', 'cancelled'));

@@ -20,7 +20,7 @@ CREATE TABLE effects(
   owner TEXT NOT NULL, fence INTEGER NOT NULL, epoch INTEGER NOT NULL DEFAULT 0, lease_until REAL NOT NULL, begun REAL NOT NULL,
   value TEXT, artifact TEXT, resolved_by TEXT, updated REAL NOT NULL, UNIQUE(scope, key));
 CREATE INDEX effects_act ON effects(run_id, fingerprint);
-CREATE INDEX effects_open ON effects(lease_until) WHERE state IN ('claimed', 'in_doubt');
+CREATE INDEX effects_open ON effects(lease_until) WHERE state IN ('claimed', 'waiting', 'in_doubt');
 CREATE TABLE locks(
   resource TEXT PRIMARY KEY, holder TEXT NOT NULL, fence INTEGER NOT NULL, until REAL NOT NULL) WITHOUT ROWID;
 CREATE TABLE approvals(
@@ -77,10 +77,11 @@ CREATE TABLE approvals_5(
   decided_by TEXT NOT NULL, because TEXT NOT NULL, edited TEXT, asked REAL NOT NULL,
   expires REAL NOT NULL, pin TEXT NOT NULL DEFAULT '', place TEXT NOT NULL DEFAULT '', parameters TEXT NOT NULL DEFAULT '{}',
   people INTEGER NOT NULL DEFAULT 1, agreed TEXT NOT NULL DEFAULT '[]', principal TEXT NOT NULL DEFAULT '""',
-  own_approval INTEGER NOT NULL DEFAULT 0, used_by TEXT NOT NULL DEFAULT '');
-INSERT INTO approvals_5 SELECT *, '' FROM approvals ORDER BY number;
+  own_approval INTEGER NOT NULL DEFAULT 0, used_by TEXT NOT NULL DEFAULT '', waiters TEXT NOT NULL DEFAULT '[]');
+INSERT INTO approvals_5 SELECT *, '', '[]' FROM approvals ORDER BY number;
 DROP TABLE approvals;
 ALTER TABLE approvals_5 RENAME TO approvals;
+CREATE INDEX approvals_write ON approvals(used_by) WHERE reason = '"its result comes from outside"';
 CREATE INDEX approvals_run ON approvals(run_id);
 CREATE INDEX approvals_open ON approvals(asked) WHERE state = 'open';
 

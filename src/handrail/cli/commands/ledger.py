@@ -22,7 +22,7 @@ from handrail.cli.store_access import (
 )
 from handrail.errors import ConfigError, Json
 from handrail.futures import result_now
-from handrail.records import WriteRecord, describe_time
+from handrail.records import OVERDUE, WriteRecord, describe_time
 from handrail.surroundings.clock import unix_time
 
 ABANDONED = "abandoned"
@@ -153,6 +153,12 @@ def show(key: str, tenant: str | None, store: str, as_json: bool) -> None:
             if write.state == "claimed"
             else "",
         ),
+        (
+            "result",
+            f"may be delivered until {describe_time(write.deliver_until)}"
+            if write.state == "waiting"
+            else "",
+        ),
         ("value", indent_json(write.value) if write.state == "done" else ""),
         ("resolved by", write.resolved_by),
     ]
@@ -241,7 +247,7 @@ def resolve(
 
 
 def _can_be_resolved(write: WriteRecord) -> bool:
-    return write.state == "in_doubt" or write.is_abandoned(unix_time())
+    return write.state_at(unix_time()) == "in_doubt"
 
 
 def _why_not(write: WriteRecord) -> str:
@@ -272,6 +278,8 @@ def _state_text(write: WriteRecord) -> str:
         by = ""
     if write.is_abandoned(unix_time()):
         return ABANDONED
+    if write.is_overdue(unix_time()):
+        return f"in doubt: {OVERDUE}"
     return f"{write.state.replace('_', ' ')}{by}"
 
 
@@ -281,7 +289,6 @@ def _facts(write: WriteRecord) -> dict[str, Json]:
         "key",
         "tool",
         "run_id",
-        "state",
         "replay",
         "fence",
         "lease_until",
@@ -290,6 +297,10 @@ def _facts(write: WriteRecord) -> dict[str, Json]:
         "value",
         "resolved_by",
     )
+    now = unix_time()
+    state = "in_doubt" if write.is_overdue(now) else write.state
     return {name: getattr(write, name) for name in names} | {
-        "abandoned": write.is_abandoned(unix_time())
+        "state": state,
+        "abandoned": write.is_abandoned(now),
+        "doubt": OVERDUE if write.is_overdue(now) else None,
     }
