@@ -191,6 +191,7 @@ class Claim(Struct, frozen=True, gc=False):
             whose approval was used before.
         deferred: Its result comes from outside: it is `waiting` until that is delivered.
         tool: The name of the tool, which the ledger shows.
+        place: The place of the call in its run, where the key does not give it.
     """
 
     scope: str
@@ -207,6 +208,7 @@ class Claim(Struct, frozen=True, gc=False):
     approval: str = ""
     deferred: bool = False
     tool: str = ""
+    place: str = ""
 
 
 class LookUp(Struct, frozen=True):
@@ -249,7 +251,8 @@ _TAKEN = (ClaimState.FRESH, ClaimState.AGAIN, ClaimState.CHECK)
 
 
 class Claimed(Struct, frozen=True, gc=False):
-    """A store's answer to a claim. `fence` grows with every new owner; `value` is the earlier result when DONE.
+    """A store's answer to a claim. `fence` grows with every new owner; `value` is the earlier result when DONE;
+    when IN_DOUBT it is why, as `Settle.value`.
 
     `repeated` marks an answer of the repeat guard (another key, the same act). `key` is then the key of the earlier
     write if that is DONE, or IN_DOUBT and can be claimed by this key to find out. `left_s` is the rest of a dead
@@ -385,6 +388,7 @@ class Settle(Struct, frozen=True, gc=False):
     `waiting` is the end of the tool of a deferred write, whose result comes later: only its locks are released.
 
     Attributes:
+        value: The result; of a write in doubt, a line that says why it is, see `records.WriteRecord.why`.
         locks: What the write touches. It lets go of them, unless it is in doubt and its tool may run on.
         has_ended: The tool of a write in doubt has ended in this process.
         may_wait: The store may delay it by some milliseconds, to commit it together with later requests. Nothing that

@@ -320,6 +320,16 @@ class ApprovalRequest(Struct, frozen=True):
             and self.state != "open"
         )
 
+    @property
+    def settled_value(self) -> Json:
+        """What the ledger keeps of a write that this answer settles: its result, or why it is in doubt."""
+        if self.edited is not None:
+            return self.edited.get("value")
+        if self.state == "expired":
+            return OVERDUE
+        because = f": {self.decision_reason}" if self.decision_reason else ""
+        return f"there will be no result{because}"
+
     def as_undeliverable(self) -> ApprovalRequest:
         """Return the question after its write has ended without the result that it waits for."""
         return replace(self, state="cancelled", decision_reason=WRITE_ENDED)
@@ -474,6 +484,8 @@ class WriteRecord(Struct, frozen=True):
     Attributes:
         scope: Its tenant; empty without one. Scope and key name a write.
         tool: The tool that was started.
+        place: The place of its call in the run, or the name by which every process knows it; a write whose key is that
+            place has none.
         state: `claimed` while it is under way, or since its process died and nobody has looked; `waiting` while its
             result comes from outside.
         begun: Unix time in seconds, by the store's clock; so are `lease_until` and `updated`.
@@ -481,11 +493,13 @@ class WriteRecord(Struct, frozen=True):
         fingerprint: Of tool, version and arguments, in hexadecimal digits; see `keys.fingerprint`.
         owner: The process that started it; see `process_identity`.
         deliver_until: Until when its result may be delivered, while it waits for it; 0 otherwise.
+        doubt: Why it was recorded as in doubt; see `why`.
     """
 
     scope: str
     key: str
     tool: str
+    place: str
     run_id: str
     state: Literal["claimed", "waiting", "done", "failed", "in_doubt"]
     replay: str
@@ -498,10 +512,28 @@ class WriteRecord(Struct, frozen=True):
     fingerprint: str = ""
     owner: str = ""
     deliver_until: float = 0.0
+    doubt: str = ""
 
     def is_overdue(self, now: float) -> bool:
         """Whether its result was to come from outside, and did not come in time."""
         return self.state == "waiting" and 0 < self.deliver_until < now
+
+    def why(self, now: float) -> str:
+        """Return why it is in doubt, in a line for people; empty where it is not.
+
+        It has the attempt and the class of its exception, no text of it: the audit log of the run has more.
+        """
+        if self.state_at(now) != "in_doubt":
+            return ""
+        if self.is_overdue(now):
+            return OVERDUE
+        if self.state == "in_doubt" and self.doubt:
+            return self.doubt
+        if has_died_here(self.owner):
+            return f"its process died; it was started {describe_time(self.begun)}"
+        return (
+            f"its process died or lost its lease; started {describe_time(self.begun)}"
+        )
 
     def is_abandoned(self, now: float) -> bool:
         """Whether it has no end and nobody performs it any more: its process has died, or its lease is over."""

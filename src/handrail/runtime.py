@@ -814,6 +814,7 @@ class Runtime:
                         if waiting is not None:
                             await waiting
                     elif isinstance(request, AskTurn):
+                        request.engine.watch_cancels(asyncio.get_running_loop)
                         answer = await request.engine.asker.ask(
                             request.active, request.model, request.asked
                         )
@@ -845,6 +846,7 @@ class Runtime:
         )
         executor.run_until_blocked()
         if not executor.over:
+            request.engine.watch_cancels(asyncio.get_running_loop)
             return scheduler.wait_for(executor)
         if executor.error is not None:
             raise executor.error

@@ -581,6 +581,7 @@ class SyncRuntime:
                         self._perform_batch(request)
                         answer = None
                     elif isinstance(request, AskTurn):
+                        request.engine.watch_cancels(self._loop_thread.loop)
                         asking = request.engine.asker.ask(
                             request.active, request.model, request.asked
                         )
@@ -603,6 +604,7 @@ class SyncRuntime:
             return value
 
     def _perform_batch(self, request: PerformBatch) -> None:
+        request.engine.watch_cancels(self._loop_thread.loop)
         scheduler = ThreadScheduler(self._loop_thread)
         executor = BatchExecutor(
             request.engine, scheduler, request.active, request.batch, runtime=self

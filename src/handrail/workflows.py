@@ -432,25 +432,19 @@ def workflow(
 ) -> Verb[Run[Any]]:
     """See `Runtime.workflow`."""
     engine = verbs.serve(engine, whose)
-    observers = options.get("observers", ())
     stored: StoredRun | None = None
     if run_id and engine.keeps_runs:
         stored = yield engine.load_run(run_id)
-    principal = whose.get("principal")
-    by = engine.principal if principal is None else principal
-    if stored is not None:
-        principal = input_from_json(stored.record.input).principal
-    active = engine.open_run(
+    active = _open_run(
+        engine,
+        stored,
+        whose,
         run=run_id,
         deps=deps,
         inject=inject,
         budget=budget,
-        observers=observers,
-        principal=principal,
-        approver=whose.get("approver"),
+        observers=options.get("observers", ()),
     )
-    if stored is not None:
-        active.note_resumed_by(by)
     record = make_record(active, fn, arguments)
     active.progress.trust.trust_words([arguments_text(arguments)])
     if stored is None and run_id:
@@ -470,13 +464,8 @@ def workflow(
                 else (yield engine.runs.begin_run(record))
             )
             engine.attach_journal(active, stored, replaying=has_returned)
-        for_runs = {
-            "deps": deps,
-            "inject": inject,
-            **whose,
-            "principal": active.principal,
-            **options,
-        }
+        whose["principal"] = active.principal
+        for_runs = {"deps": deps, "inject": inject, **whose, **options}
         value = yield CallFunction(engine, active, fn, given, for_runs)
         ending = Ending("done", "", "" if value is None else as_text(value), value)
     except BaseException as raised:
@@ -499,6 +488,20 @@ def workflow(
     if error is not None:
         raise error
     return run
+
+
+def _open_run(
+    engine: Engine, stored: StoredRun | None, whose: Whose, **given: Any
+) -> ActiveRun:
+    """Open the run of a workflow. It acts for whom it was started, whoever goes on with it."""
+    principal = whose.get("principal")
+    approver = whose.get("approver")
+    if stored is None:
+        return engine.open_run(principal=principal, approver=approver, **given)
+    acts_for = input_from_json(stored.record.input).principal
+    active = engine.open_run(principal=acts_for, approver=approver, **given)
+    active.note_resumed_by(engine.principal if principal is None else principal)
+    return active
 
 
 async def call_function(engine: Engine, perform: Perform, request: CallFunction) -> Any:

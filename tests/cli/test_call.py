@@ -14,7 +14,7 @@ import pytest
     (["get_order", '{"order_id": "A", "order_id": "B"}'], 1, "BAD_JSON"),
     (["get_ordr", "{}"], 1, "Did you mean `get_order`"),
     # nobody is at the terminal
-    (["delete_order", '{"order_id": "A-1"}'], 3, "APPROVAL_PENDING"),
+    (["delete_order", '{"order_id": "A-1"}'], 5, "NOT_APPROVED"),
     (["drop_all"], 5, "NOT_PERMITTED"),
     # a write that ran out of time
     (["pay", '{"order_id": "A-1"}'], 6, "IN_DOUBT"),
@@ -87,7 +87,7 @@ def test_a_failure_as_json_is_the_error_contract(cli, shop):
 @pytest.mark.parametrize(("risks", "code"), [
     ("high", 0),
     ("LOW, Medium,HIGH", 0),   # as one happens to type it
-    ("low,medium", 3),         # up to medium, and this one is high
+    ("low,medium", 5),         # up to medium, and this one is high
 ])  # fmt: skip
 def test_consent_on_the_command_line_reaches_up_to_the_named_risk(
     cli, shop, risks, code
@@ -119,7 +119,7 @@ def test_consent_to_a_risk_includes_the_risks_below_it(
         asks_about_notes,
         "--verbose",
     )
-    assert cli("call", *words, "--yes-to", "low").exit_code == 3
+    assert cli("call", *words, "--yes-to", "low").exit_code == 5
     said = cli("call", *words, "--yes-to", risk)
     assert said.exit_code == 0
     # for the record, what the person said

@@ -507,11 +507,12 @@ def test_a_write_in_doubt_stays_so_when_the_arguments_that_a_person_wrote_are_re
 
 def test_a_claim_names_the_act_for_longer_than_the_tool_may_take():
     world = World()
-    world.conduct = replace(world.conduct, scope="acme/")
+    world.conduct = replace(world.conduct, scope="acme")
     refunded(world, **BY_KEY, timeout_s=10)
     claim = world.claim
-    assert (claim.scope, claim.key, claim.run_id, claim.replay) == (
-        "acme/",
+    assert (claim.scope, claim.tool, claim.key, claim.run_id, claim.replay) == (
+        "acme",
+        "refund",
         "refund:881",
         "r1",
         "key",

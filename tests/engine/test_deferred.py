@@ -310,6 +310,8 @@ def test_a_result_that_will_not_come_leaves_a_started_write_in_doubt(make_shop, 
     word = getattr(shop.runtime.approvals, how)
     shop.do(word, question.id, by="farm", reason="no power")
     assert shop.states() == ["in_doubt"]
+    [write] = result_now(shop.runtime.store.list_writes())
+    assert write.why(0.0) == "there will be no result: no power"
     for run in ("one", "two"):
         failure = shop.ask(run).failure
         assert failure.code == hr.Code.IN_DOUBT
@@ -373,7 +375,7 @@ def test_a_result_that_did_not_come_in_time_leaves_its_write_in_doubt(store):
         while not (late := result_now(ledger.list_writes(state="in_doubt"))):
             assert time.monotonic() < until
         [write] = late
-        assert write.is_overdue(write.deliver_until + 1)
+        assert write.why(write.deliver_until + 1) == "its result did not come in time"
         assert result_now(ledger.list_writes(state="waiting")) == []
         resolved = result_now(
             ledger.resolve("", "ship:7", state="done", by="anna", value="Monday")

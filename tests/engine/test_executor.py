@@ -1018,7 +1018,8 @@ def asked_tool(ran):
     (hr.Approval(True, arguments={"nme": "b"}), [], Code.INVALID_ARGUMENTS, "nme"),
     (False, [], Code.NOT_APPROVED, "did not approve"),
     (hr.Approval(False, reason="it serves customers"), [], Code.NOT_APPROVED, "it serves customers"),
-    (None, [], Code.APPROVAL_PENDING, "waits for approval"),
+    # nothing keeps the question, so nobody could answer it later
+    (None, [], Code.NOT_APPROVED, "is of no run"),
 ])  # fmt: skip
 def test_a_person_s_word_is_heeded(drive, answer, ran, code, words):
     done, approver = [], ScriptedApprover([answer])
@@ -1034,7 +1035,7 @@ def test_without_an_approver_a_call_that_needs_one_does_not_run(drive):
     ran = []
     assert (
         drive([asked_tool(ran)]).call("delete_pod", {"name": "a"}).failure.code
-        == Code.APPROVAL_PENDING
+        == Code.NOT_APPROVED
     )
     assert ran == []
 

@@ -219,7 +219,7 @@ def test_a_condition_for_approval_looks_at_what_the_caller_injects(
         result = driver.call("pay", {"amount": 150}, inject={"limit": limit})
         assert result.ok is not is_asked
         if is_asked:
-            assert result.failure.code == Code.APPROVAL_PENDING
+            assert result.failure.code == Code.NOT_APPROVED
 
 
 def test_a_rule_of_the_tool_looks_at_what_the_caller_injects(open_driver):

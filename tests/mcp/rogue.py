@@ -116,6 +116,17 @@ def act(bad, number, arguments):
     answer(number, text)
 
 
+def leave_daemon():
+    """Start a process that has left the session, and whose parent has ended."""
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            time.sleep(3600)
+        os._exit(0)
+    os.wait()
+
+
 def main(bad, effects):
     if bad == "exit":
         print("boom: no such database", file=sys.stderr)
@@ -123,6 +134,8 @@ def main(bad, effects):
     if bad == "silent":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         time.sleep(3600)
+    if bad == "daemon":
+        leave_daemon()
     for line in sys.stdin:
         message = json.loads(line)
         number = message.get("id")

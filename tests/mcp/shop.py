@@ -152,7 +152,8 @@ TOOLS = [each for each in list(globals().values()) if isinstance(each, hr.BaseTo
 def make_server(folder: Path, tokens: str | None = None) -> hr.mcp.ToolServer:
     global FOLDER
     FOLDER = folder
-    runtime = hr.Runtime(TOOLS, store=f"sqlite:///{folder}/shop.db")
+    own = hr.Policy(own_approval=True)
+    runtime = hr.Runtime(TOOLS, store=f"sqlite:///{folder}/shop.db", policy=own)
     server = hr.mcp.server(
         runtime,
         "shop",

@@ -106,6 +106,14 @@ async def test_somebody_who_gives_up_while_connecting_leaves_no_child(rogue):
     assert time.monotonic() - began < 0.5 + 2 * BEYOND_S
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has subreapers")
+async def test_a_daemon_of_a_server_ends_with_its_tools(rogue, tmp_path):
+    async with await rogue("daemon") as tools:
+        assert len(tools) == 1
+        assert len(children(tmp_path)) == 3  # launcher, server and daemon
+    assert children(tmp_path) == set()
+
+
 async def test_nobody_listens_at_an_address():
     with pytest.raises(hr.ConfigError) as raised:
         await hr.mcp.connect(

@@ -253,6 +253,14 @@ class StoreContract:
         self.claimed(store)
         assert now(store.claim(replace(A_REFUND, **other))).state is ClaimState.FRESH
 
+    def test_a_write_is_listed_with_the_place_of_the_call_that_started_it(self, store):
+        now(store.claim(replace(A_REFUND, place="r1/1/0")))
+        if hasattr(store, "list_writes"):
+            now(store.settle(Settle("", "refund:881", 1, "failed")))
+            assert now(store.claim(replace(A_REFUND, place="r1/2/0"))).fence == 2
+            (write,) = now(store.list_writes(run_id="r1"))
+            assert (write.tool, write.place) == ("refund", "r1/2/0")
+
     @pytest.mark.parametrize("ended", [None, "done", "in_doubt", "failed"])
     def test_a_key_is_that_of_one_tool_until_nothing_happened_under_it(
         self, store, ended

@@ -94,7 +94,7 @@ function Line({ write }: { write: Write }) {
 function Card({ write, onSettled }: { write: Write; onSettled: () => Promise<void> }) {
   const note = useSignal("");
   const error = useSignal<string | null>(null);
-  const { id: _id, state, value, tool, ...rest } = write;
+  const { id: _id, state, value, tool, why, ...rest } = write;
   const settle = (outcome: "done" | "not_done") => async () => {
     error.value = null;
     try {
@@ -114,6 +114,11 @@ function Card({ write, onSettled }: { write: Write; onSettled: () => Promise<voi
       </header>
       {state === "in_doubt" && (
         <Section title={t("ledger.decide")}>
+          {has(why) && (
+            <p>
+              <Text of={asText(why)} />
+            </p>
+          )}
           <p>{t("ledger.doubt_hint")}</p>
           {mayAdminister.value && (
             <>

@@ -77,9 +77,7 @@ def serve(
     setup.check_injected(setup.tools.filter(setup.policy.sees))
     with open_server_store(store) as opened:
         deployment = Deployment(
-            setup.unattended_runtime(
-                opened, one_name=tokens_file is None and not proxies
-            ),
+            setup.unattended_runtime(opened),
             models=models,
             place=mask_password(store),
             lang=lang or "",

@@ -22,6 +22,7 @@ from handrail.messages import ToolMessage
 from handrail.ports import ApprovalStore, LedgerStore, RunStore, SubmittedRunStore
 from handrail.records import ApprovalRequest, JournalStep, WriteRecord
 from handrail.runs import Run
+from handrail.surroundings.clock import unix_time
 from handrail.tools.tool import BaseTool
 
 
@@ -163,7 +164,11 @@ def _write_lines(
         yield "a write may or may not have happened; a person must look, and record what became of it"
         yield f"look:    {command_line(f'ledger list --state in_doubt --run {run_id}', place)}"
     elif row.state in ("in_doubt", "claimed", "waiting"):
-        yield f"{tool} may or may not have happened; a person must look, and record what became of it"
+        why = row.why(unix_time())
+        yield (
+            f"{tool} may or may not have happened{f' ({why})' if why else ''}; a person must look, and record what "
+            "became of it"
+        )
         yield f"look:    {command_line(f'ledger show {name_write(row)}', place)}"
     else:
         happened = "happened" if row.state == "done" else "did not happen"

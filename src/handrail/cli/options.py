@@ -333,14 +333,11 @@ class Setup(Struct, frozen=True):
             scope=scope,
         )
 
-    def unattended_runtime(
-        self, store: Store, *, notify: str | None = None, one_name: bool = False
-    ) -> Runtime:
+    def unattended_runtime(self, store: Store, *, notify: str | None = None) -> Runtime:
         """Return a runtime that asks nobody at this terminal: other calls wait for an answer from elsewhere.
 
         Args:
             notify: Where people are told that a question waits, as `Runtime` takes it.
-            one_name: All who reach it have the same name, so nobody else could approve.
         """
         settings.apply_otel()
         consent = self.consent
@@ -348,7 +345,7 @@ class Setup(Struct, frozen=True):
         return Runtime(
             self.tools,
             store=store,
-            policy=replace(self.policy, own_approval=True) if one_name else self.policy,
+            policy=self.policy,
             approver=approver,
             notify=notify,
         )

@@ -89,6 +89,8 @@ class Admitted(Struct, frozen=True):
     """The id of the stored approval request that the claim uses; see `effects.Claim`."""
     identity: Sequence[str] = ()
     """Its key and resources where injected values stand in them, which an equal call for another tenant has not."""
+    fingerprint: bytes = b""
+    """That of the write which an earlier process started for it, where its tool's new defaults give it another."""
     guarded: bool = True
     """The same write again in one run is answered by the first one's result: a model repeats itself, code means it."""
     provenance: Provenance | None = None

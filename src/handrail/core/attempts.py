@@ -68,6 +68,8 @@ class CallOutcome(Struct):
     """Whether the value is plain for certain; see `effects.Returned`."""
     body: bytes | None = None
     """The value as JSON, where it was encoded for the ledger."""
+    why: str = ""
+    """Why a write is in doubt, for people: the attempt and the class of its exception."""
     runs_on: bool = False
     """Whether the tool has not ended."""
 

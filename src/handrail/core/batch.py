@@ -47,14 +47,14 @@ from handrail.core.trust import (
     join_labels,
     label_recorded,
 )
-from handrail.core.writes import claim_for
+from handrail.core.writes import StartedWrites, claim_for, take_up, tell_started
 from handrail.effects import Admit, Effect, Returned
 from handrail.errors import PENDING, Code, Failure, Json
 from handrail.events import CallAdmitted, CallFinished
 from handrail.messages import Finish
 from handrail.parsing import strictjson
 from handrail.parsing.jsontext import CLEAN_ENDS
-from handrail.records import ApprovalRequest
+from handrail.records import ApprovalRequest, WriteRecord
 from handrail.sandboxes import levels
 from handrail.tools import keys
 from handrail.tools.tool import BaseTool
@@ -114,6 +114,7 @@ class Batch:
         finish: How the model's answer ended; no call of a cut answer runs.
         turn: Number of the turn in its run, for the keys of writes that declare none.
         recorded: Recorded results, by the place of the call: those calls are not carried out again.
+        started: Writes that these calls may have started before; see `writes.StartedWrites`.
         names: The names of the calls in every process, one for each; empty for one that is named by its place.
         follows: The batch whose calls these follow by rule, where they are made of the arguments of those alone.
         closing: Tool and arguments of the calls that would close a circle; they are refused. See `loop_detection`.
@@ -138,6 +139,7 @@ class Batch:
         spent: Spent,
         turn: int = 1,
         recorded: Mapping[int, ToolResult] | None = None,
+        started: StartedWrites | None = None,
         positions: Sequence[CallPosition] = (),
         names: Sequence[str] = (),
         closing: Sequence[tuple[str, Any]] = (),
@@ -168,6 +170,7 @@ class Batch:
         self._spent = spent
         self._turn = turn
         self._recorded = recorded or {}
+        self._started = started
         self._uses: Sequence[frozenset[int]] = ()
         self._waits: dict[int, set[int]] = {}
         self._followers: dict[int, list[int]] = {}
@@ -190,7 +193,7 @@ class Batch:
         """Start every call that waits for nobody."""
         settings = self._settings
         may_be_quick = finish in CLEAN_ENDS and not (
-            self.by_code or self._recorded or settings.refusal
+            self.by_code or self._recorded or self._started or settings.refusal
         )
         must_plan = False
         held: list[QuickCall] = []
@@ -332,7 +335,10 @@ class Batch:
     def identify_write(self, state: CallState) -> tuple[str, str, str]:
         """Return scope, key and fingerprint of a write in the ledger; empty ones for a call that was never admitted."""
         if state.admitted is None:
-            return "", "", ""
+            write = self._find_started(state)
+            if write is None:
+                return "", "", ""
+            return write.scope, write.key, write.fingerprint
         claim = claim_for(state.admitted, self._settings)
         return claim.scope, claim.key, claim.fingerprint.hex()
 
@@ -342,6 +348,12 @@ class Batch:
             return state.name
         return keys.default_key(
             self._settings.key_prefix or self._settings.run_id, self._turn, state.place
+        )
+
+    def _locate_in_run(self, state: CallState) -> str:
+        """Return the place of a call as its questions and its claim name it."""
+        return state.name or keys.default_key(
+            self._settings.run_id, self._turn, state.place
         )
 
     # ------------------------------------------------------------------ answers
@@ -456,6 +468,10 @@ class Batch:
         if type(admitted) is not Failure:
             if self.by_code:
                 admitted = replace(admitted, guarded=False)
+            if admitted.traits.writes:
+                place = self._locate_in_run(state)
+                if place != admitted.key:
+                    admitted = replace(admitted, place=place)
             admitted = self._spend_call(state, admitted)
         recorded = self._recorded.get(state.place)
         if recorded is not None:
@@ -468,10 +484,35 @@ class Batch:
                 state.admitted = admitted
             self._end(state, recorded, recalled=True)
             return
+        write = self._find_started(state)
+        if write is not None:
+            taken_up = None
+            if type(admitted) is not Failure:
+                place = self._lasting_place(state)
+                taken_up = take_up(admitted, write, place, self._settings)
+            if taken_up is None:
+                state.refused = parsed.tool
+                told = tell_started(state.call, write, parsed.tool, self._settings)
+                self._end(state, told)
+                return
+            admitted = taken_up
         if type(admitted) is Failure:
             self._end(state, refuse_call(state.call, admitted, parsed.repairs))
             return
         self._start_checked(state, admitted)
+
+    def _find_started(self, state: CallState) -> WriteRecord | None:
+        """Return the write that a call started before, in this process or another one."""
+        if self._started is None:
+            return None
+        place = self._lasting_place(state)
+        return self._started.find(state.call, place, by_code=self.by_code)
+
+    def _lasting_place(self, state: CallState) -> str:
+        """Return the place of a call; empty where each process counts turns anew, so that it names another call."""
+        if self._settings.key_prefix and not state.name:
+            return ""
+        return self._locate_in_run(state)
 
     def _start_checked(self, state: CallState, admitted: Admitted) -> None:
         """Start a call, with a question where nobody trusted has named what it reaches."""
@@ -561,10 +602,7 @@ class Batch:
         """Start the execution of a call that was admitted."""
         traits = admitted.traits
         if admitted.verdict.decision is Decision.ASK or traits.may_ask_later:
-            place = state.name or keys.default_key(
-                self._settings.run_id, self._turn, state.place
-            )
-            admitted = replace(admitted, place=place)
+            admitted = replace(admitted, place=self._locate_in_run(state))
         state.admitted = admitted
         if self._settings.tell is not None or self._settings.trail is not None:
             self._note_admission(admitted)
@@ -658,10 +696,12 @@ class Batch:
     # ------------------------------------------------------------------ ending
 
     def _end_unparsed(self, state: CallState, failure: Failure) -> None:
-        """End a call that cannot be parsed, with its recorded result if it has one."""
+        """End a call that cannot be parsed, with what is recorded or known of it if anything is."""
         recorded = self._recorded.get(state.place)
         if recorded is not None:
             self._end(state, recorded, recalled=True)
+        elif write := self._find_started(state):
+            self._end(state, tell_started(state.call, write, None, self._settings))
         else:
             self._end(state, refuse_call(state.call, failure))
 

@@ -31,6 +31,7 @@ from handrail.core.results import as_text
 from handrail.core.run_settings import RunSettings
 from handrail.core.structured_output import Answer, OutputTracker, to_the_model
 from handrail.core.trust import Trust
+from handrail.core.writes import StartedWrites
 from handrail.errors import PENDING, Code, Failure
 from handrail.events import AnswerRefused, AnswerTaken
 from handrail.messages import AssistantMessage, Message, ToolMessage, Turn, UserMessage
@@ -80,6 +81,8 @@ class Progress(Struct):
     """The names of the last turns' calls in every process, as far as a turn may be handed over again."""
     trust: Trust = field(default_factory=Trust)
     """What the run has read, and from whom. Of all its rounds: a new question does not make it forget."""
+    started: StartedWrites | None = None
+    """What calls that are made again may have written before, once the ledger was asked for that."""
 
     def begin_round(self, name: str) -> None:
         """Begin a new round: a budget and the search for loops count within one round of a conversation."""

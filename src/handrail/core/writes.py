@@ -20,11 +20,13 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from handrail.calls import ToolCall, ToolResult
 from handrail.core import results, retries
 from handrail.core.admission import (
     Admitted,
     apply_approval,
     make_question,
+    refuse_call,
     refuse_pending,
 )
 from handrail.core.attempts import (
@@ -40,8 +42,10 @@ from handrail.core.attempts import (
     wait,
     wait_before,
 )
-from handrail.core.deferred import ask_for_result, read_delivery
+from handrail.core.deferred import ask_for_result, read_delivery, result_pending
+from handrail.core.policy import Decision
 from handrail.core.run_settings import RunSettings
+from handrail.core.trust import UNKNOWN
 from handrail.effects import (
     AGAIN,
     Approval,
@@ -67,7 +71,9 @@ from handrail.effects import (
     Verify,
     Wait,
 )
-from handrail.errors import Code, Failure, StoreUnavailable, TooLarge
+from handrail.errors import Code, Failure, Json, StoreUnavailable, TooLarge
+from handrail.parsing import strictjson
+from handrail.records import OVERDUE, WriteRecord
 from handrail.tools import keys
 from handrail.tools.tool import BaseTool, CallTraits
 
@@ -82,6 +88,8 @@ _LONGEST_LOOK_S = 1.0
 _PASSING = (ClaimState.BUSY, ClaimState.LOCKED)
 _MOST_QUESTIONS = 10
 """How often a call asks for another approval because another call has used its own."""
+WHY_IN_DOUBT = ". Why: "
+"""Stands in a question before why its write is in doubt. What follows may differ when the same is asked again."""
 _VERIFIED = "the answer was lost; it was verified that this happened"
 
 
@@ -135,7 +143,7 @@ def perform_write(
         outcome = latest
         if state == "in_doubt":
             doubt = outcome
-        question = _question_to_repeat(held, state)
+        question = _question_to_repeat(held, state, outcome.why)
         if question is None:
             return outcome
         reason = question.reason
@@ -149,8 +157,14 @@ def perform_write(
 # ---------------------------------------------------------------------- repeating a write
 
 
-def _question_to_repeat(held: HeldClaim, state: SettledState | None) -> AskHuman | None:
-    """Return the question to a person that the ledger's answer raises; None if the tool asks nobody."""
+def _question_to_repeat(
+    held: HeldClaim, state: SettledState | None, why: str
+) -> AskHuman | None:
+    """Return the question to a person that the ledger's answer raises; None if the tool asks nobody.
+
+    Args:
+        why: Why the write is in doubt, if it is and that is known.
+    """
     call = held.call
     claim = held.claim
     tool = call.tool
@@ -166,6 +180,8 @@ def _question_to_repeat(held: HeldClaim, state: SettledState | None) -> AskHuman
             f"{tool.name} was started and nobody knows whether it happened. Look first: approve to run it again, deny "
             f"to leave it, or say what happened (handrail ledger resolve {claim.key}{tenant})"
         )
+        if why:
+            reason = f"{reason}{WHY_IN_DOUBT}{why}"
     else:
         return None
     place = f"{call.place}#{_repeat_key(call, held.claimed)}"
@@ -235,9 +251,8 @@ def claim_for(call: Admitted, settings: RunSettings) -> Claim:
     return Claim(
         scope=settings.scope,
         key=call.key,
-        fingerprint=keys.fingerprint(
-            traits.name, traits.version, call.arguments, call.identity
-        ),
+        fingerprint=call.fingerprint
+        or keys.fingerprint(traits.name, traits.version, call.arguments, call.identity),
         run_id=settings.run_id,
         # Its delivery says how it ended, so nothing else is asked.
         replay="none" if traits.deferred else traits.replay_class,
@@ -250,6 +265,7 @@ def claim_for(call: Admitted, settings: RunSettings) -> Claim:
         repeat_window_s=traits.repeat_window_s,
         approval=call.approval,
         tool=traits.name,
+        place=call.place,
     )
 
 
@@ -413,8 +429,10 @@ def _perform(
             return _outcome_in_ledger(held), "in_doubt"
         case _:
             return _outcome_in_ledger(held), None
-    value = None
-    if state == "done":
+    value: Json = None
+    if state == "in_doubt":
+        value = outcome.why
+    elif state == "done":
         label = held.call.tool.label
         if outcome.plain and settings.secrets_for(label) is None:
             value, outcome.body = results.copy_plain(outcome.value)
@@ -489,7 +507,7 @@ def _read_result(
     if answer is None or outcome.failure is None:
         return outcome, None
     if held.claimed.state is not ClaimState.IN_DOUBT:
-        yield from _settle(held, "in_doubt")
+        yield from _settle(held, "in_doubt", OVERDUE)
     return outcome, "in_doubt"
 
 
@@ -511,6 +529,7 @@ def _attempt_write(
         began = settings.now()
     deadline = min(began + tool.timeout_s, settings.deadline.at)
     attempt = 0
+    why = "an earlier process began it, and may have carried it out"
     while True:
         attempt += 1
         was_doubtful = doubtful
@@ -527,6 +546,8 @@ def _attempt_write(
             call, outcome, settings, began=began, started=started
         )
         doubtful = was_doubtful or not diagnosis.no_effect
+        if not diagnosis.no_effect:
+            why = f"attempt {attempt}: {_describe_end(outcome)}"
         if isinstance(happened, NotFound):
             # finding that out takes nothing of the time that all attempts have together
             began += settings.now() - failed
@@ -557,11 +578,21 @@ def _attempt_write(
                 failure = diagnosis.failure
         ended = CallOutcome(call, failure=failure, attempts=attempt)
         ended.runs_on = _runs_on(outcome)
+        ended.why = why if doubtful else ""
         return ended, state
 
 
 def _runs_on(outcome: Outcome | None) -> bool:
     return isinstance(outcome, Unfinished) and outcome.end is End.RUNNING_ON
+
+
+def _describe_end(outcome: Raised | Unfinished) -> str:
+    """Return how an attempt ended, for people: never an exception's text, which may hold secrets."""
+    if isinstance(outcome, Raised):
+        return type(outcome.error).__name__
+    if outcome.cancelled:
+        return "it was cancelled while it ran"
+    return "it did not end in its time"
 
 
 def _diagnose(
@@ -631,7 +662,8 @@ def _check_then_write(
             return (yield from _attempt_write(call, settings))
         case _:
             doubt = retries.in_doubt(call.tool.name)
-            return CallOutcome(call, failure=doubt), "in_doubt"
+            why = "an earlier process began it, and `verify` did not find out how it ended"
+            return CallOutcome(call, failure=doubt, why=why), "in_doubt"
 
 
 def _verify_later(
@@ -671,8 +703,10 @@ def _outcome_in_ledger(held: HeldClaim) -> CallOutcome:
         note = "this was already done; the earlier result is repeated, nothing was done again"
         failure = retries.too_large_again(claimed.value)
         return CallOutcome(call, claimed.value, failure, replayed=True, note=note)
+    if claimed.state is ClaimState.IN_DOUBT:
+        why = claimed.value if isinstance(claimed.value, str) else ""
+        return CallOutcome(call, failure=retries.in_doubt(name), why=why)
     failures = {
-        ClaimState.IN_DOUBT: retries.in_doubt(name),
         ClaimState.BUSY: Failure(
             Code.IN_PROGRESS,
             f"The same `{name}` is being carried out just now.",
@@ -718,4 +752,108 @@ def _refuse_key(name: str, owner: str) -> Failure:
         Code.IDEMPOTENCY_KEY_REUSED,
         f"`{name}` was not started: its key was already used with other arguments.",
         "Look at how the earlier call ended; what has one key is done once.",
+    )
+
+
+# ---------------------------------------------------------------------- calls that were started before
+
+# What is known of a call comes before what is allowed now. Between two processes a tool may have got another parameter,
+# rule or name, or a policy that denies it; a model that is told so, as if nothing had run, does the same thing twice.
+
+
+class StartedWrites:
+    """The writes of one run that were started and may have had an effect, as the ledger had them.
+
+    Args:
+        writes: The newest first.
+        by_act: Whether they are found by what was asked for, too: where places are counted anew in each process.
+    """
+
+    def __init__(self, writes: Sequence[WriteRecord], *, by_act: bool = False) -> None:
+        self._by_place: dict[str, WriteRecord] = {}
+        self._by_act: dict[str, WriteRecord] = {}
+        for write in writes:
+            if write.state != "failed":
+                self._by_place.setdefault(write.place or write.key, write)
+                if by_act:
+                    self._by_act.setdefault(write.fingerprint, write)
+
+    def __bool__(self) -> bool:
+        return bool(self._by_place)
+
+    def find(self, call: ToolCall, place: str, *, by_code: bool) -> WriteRecord | None:
+        """Return the write that a call started.
+
+        Args:
+            by_code: Code makes the call, and may make another one at this place than it did before.
+        """
+        write = self._by_place.get(place)
+        if write is None and self._by_act:
+            write = self._by_act.get(_act_of(call))
+        if write is not None and by_code and write.tool != call.name:
+            return None
+        return write
+
+
+def _act_of(call: ToolCall, version: str = "") -> str:
+    """Return the fingerprint of a call as it is written, without what its tool may make of it."""
+    arguments = strictjson.load_plain_object(call.arguments)
+    if arguments is None:
+        return ""
+    return keys.fingerprint(call.name, version, arguments).hex()
+
+
+def take_up(
+    call: Admitted, write: WriteRecord, place: str, settings: RunSettings
+) -> Admitted | None:
+    """Return an admitted call as it reaches the row of the write that it started; None where it does not.
+
+    The same arguments with another default are the same act: the ledger then compares what the call was before.
+
+    Args:
+        place: Of the call. A write that was found by its act has another one, and the ledger finds it by its act too.
+    """
+    if not call.traits.writes:
+        return None
+    claim = claim_for(call, settings)
+    is_here = (write.place or write.key) == place
+    row = (write.tool, write.key.partition(AGAIN)[0])
+    if is_here and (claim.tool, claim.key) != row:
+        return None
+    fingerprint = bytes.fromhex(write.fingerprint)
+    if claim.fingerprint == fingerprint:
+        return call
+    if _act_of(call.call, call.traits.version) == write.fingerprint:
+        return replace(call, fingerprint=fingerprint)
+    # the arguments that a person wrote are put in once the ledger has been looked at
+    return call if is_here and call.verdict.decision is Decision.ASK else None
+
+
+def tell_started(
+    call: ToolCall, write: WriteRecord, tool: BaseTool | None, settings: RunSettings
+) -> ToolResult:
+    """Return the result of a call that was started before and does not go on: what the ledger knows of it."""
+    if write.state == "waiting":
+        return refuse_call(call, result_pending(write.tool))
+    if write.state != "done":
+        return refuse_call(call, retries.in_doubt(write.tool))
+    failure = retries.too_large_again(write.value)
+    if failure is not None:
+        return refuse_call(call, failure)
+    label = UNKNOWN if tool is None else tool.label
+    value = settings.redact(write.value, label)
+    shaped = results.shape(value, settings.result_bytes)
+    note = (
+        "this was already done; the earlier result is repeated, nothing was done again"
+    )
+    if shaped.cut:
+        note = f"{note}; {shaped.cut}; the rest was not stored"
+    return ToolResult(
+        call.id,
+        call.name,
+        value,
+        text=results.with_note(shaped.text, note, value),
+        replayed=True,
+        note=note,
+        label=label,
     )

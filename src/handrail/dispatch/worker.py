@@ -91,9 +91,6 @@ AWAIT_MODEL_S = 24 * 3600.0
 """How long a run waits for its model while that is away. Outages of providers last minutes to hours; a day covers a key
 that ran out of its daily quota, too."""
 
-CANCEL_LOOK_S = 0.5
-"""How often a worker looks whether somebody has asked to end one of its runs."""
-
 
 class Resumes(Protocol):
     """What a worker needs of a `Runtime`."""
@@ -201,10 +198,7 @@ class Worker:
 
     async def work(self) -> None:
         """Carry out segments until `stop`."""
-        helpers = [
-            asyncio.ensure_future(self._repeat(self._sweep_all, SWEEP_S)),
-            asyncio.ensure_future(self._repeat(self._end_cancelled, CANCEL_LOOK_S)),
-        ]
+        sweeping = asyncio.ensure_future(self._repeat(self._sweep_all, SWEEP_S))
         self._is_working = True
         try:
             await self._dispatcher.work(
@@ -212,9 +206,8 @@ class Worker:
             )
         finally:
             self._is_working = False
-            for helper in helpers:
-                helper.cancel()
-            await asyncio.gather(*helpers, return_exceptions=True)
+            sweeping.cancel()
+            await asyncio.wait([sweeping])
 
     async def stop(self, *, grace_s: float) -> None:
         """Take no more segments; hand over what still runs after the grace. Returns once nothing runs here."""
@@ -439,13 +432,6 @@ class Worker:
         if count:
             log.info("runs that go on after a wait: %d", count)
         return count
-
-    async def _end_cancelled(self) -> None:
-        names = list(self._under_way)
-        if not names:
-            return
-        for run_id in await wait_for(self._store.list_cancelled(names)):
-            self._runtime.cancel(strip_scope(run_id), scope=parse_scope(run_id))
 
 
 def _warn_of_doubts(before: StoredRun, run: Run[Any]) -> None:

@@ -320,6 +320,11 @@ class ActiveRun(Struct, eq=False):
             self.boundaries = Boundaries(secret)
 
     @property
+    def is_recorded(self) -> bool:
+        """Whether a store keeps it: a replay is not recorded."""
+        return self.recording is not None and not self.recording.replaying
+
+    @property
     def keeps_under(self) -> str:
         """The name under which its long results are stored; calls of no run share one, since each ends at once."""
         return self.id if self.settings.keeps else ""

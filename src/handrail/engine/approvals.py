@@ -32,6 +32,7 @@ from handrail import logs
 from handrail.audit.trail import person_entry
 from handrail.core.policy import Policy
 from handrail.core.redaction import Redactor
+from handrail.core.writes import WHY_IN_DOUBT
 from handrail.effects import Approval, ApprovalScope, AskHuman
 from handrail.engine.active_run import ActiveRun
 from handrail.engine.scoped_store import make_approval_id, parse_scope, qualify_name
@@ -143,7 +144,7 @@ class Approvals:
         )
         in_place = active.recording is not None
         for each in reversed(found):
-            is_same = each.reason == asked.reason
+            is_same = _is_same_reason(each, asked)
             is_its_own = (
                 each.place == asked.place if in_place else each.call_id == asked.call.id
             )
@@ -413,7 +414,15 @@ def _is_about(question: ApprovalRequest, asked: AskHuman, *, in_place: bool) -> 
         return False  # the same question once more is another one
     if in_place:
         return question.place == asked.place
-    return question.reason == asked.reason
+    return _is_same_reason(question, asked)
+
+
+def _is_same_reason(question: ApprovalRequest, asked: AskHuman) -> bool:
+    """Whether a stored question is asked for the reason of this one, whatever is known of a doubt by now."""
+    stored, asks = (
+        each.reason.partition(WHY_IN_DOUBT)[0] for each in (question, asked)
+    )
+    return stored == asks
 
 
 def _fits(word: Approval, question: ApprovalRequest) -> bool:

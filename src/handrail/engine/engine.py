@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import random
+from asyncio import AbstractEventLoop
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import Future
@@ -54,6 +55,7 @@ from handrail.core.trust import (
     Trust,
     label_recorded,
 )
+from handrail.core.writes import StartedWrites
 from handrail.credentials.secret import Secret
 from handrail.dialects.boundaries import Boundaries
 from handrail.effects import Resource
@@ -68,6 +70,7 @@ from handrail.engine.active_run import (
     tell_all,
 )
 from handrail.engine.approvals import Approvals
+from handrail.engine.cancel_watch import CancelWatch
 from handrail.engine.leases import Lease
 from handrail.engine.model_calls import AwayModels, ModelCaller, check_injected
 from handrail.engine.scoped_store import (
@@ -110,6 +113,7 @@ from handrail.ports import (
     ConnectedStore,
     GatheringStore,
     LeaseStore,
+    LedgerStore,
     LimitStore,
     LookUpStore,
     Model,
@@ -119,10 +123,11 @@ from handrail.ports import (
     RunTrace,
     Selector,
     Store,
+    SubmittedRunStore,
     TracedRun,
 )
 from handrail.process_identity import owner
-from handrail.records import AuditRecord, ModelWait, RunRecord, StoredRun
+from handrail.records import AuditRecord, ModelWait, RunRecord, StoredRun, WriteRecord
 from handrail.runs import Run
 from handrail.sandboxes import levels
 from handrail.schemas import hints
@@ -136,6 +141,9 @@ from handrail.workers import fork_safety, reimport
 
 MOST_TENANTS_REMEMBERED = 1_000
 """For how many scopes a process keeps an engine at hand; one for another is made when it is needed."""
+
+MOST_STARTED = 10_000
+"""Of how many writes of a run it is known, when the run is taken up again, which calls started them."""
 
 MOST_RUNS_REMEMBERED = 10_000
 """How many runs a process remembers for `handle(run=...)`: what the present round has spent and repeated.
@@ -221,7 +229,8 @@ current_engine: ContextVar[Engine | None] = ContextVar("handrail_engine", defaul
 class Deployment:
     """What the tenants of one runtime share, beside its tools, models and threads."""
 
-    def __init__(self, root: Engine) -> None:
+    def __init__(self, root: Engine, store: Store) -> None:
+        self._store = store
         self.root = root
         """The engine of the runtime's own scope."""
         self.tenants: OrderedDict[str, Engine] = OrderedDict()
@@ -239,6 +248,10 @@ class Deployment:
     def _forget_live(self) -> None:
         """Drive no run: in a fork, its parent goes on with them."""
         self.live: dict[str, ActiveRun] = {}
+        self.cancels: CancelWatch | None = None
+        """Notices which of these runs somebody elsewhere ends, where the store is shared with other processes."""
+        if isinstance(self._store, SubmittedRunStore):
+            self.cancels = CancelWatch(self._store, self.live)
 
 
 class Engine:
@@ -313,7 +326,7 @@ class Engine:
         self._away = AwayModels(now)
         self._selector = selector
         self._showing = ToolVisibility(self.tools, self.policy, selector)
-        self._deployment = Deployment(self)
+        self._deployment = Deployment(self, opened)
         self._enter_scope(scope)
 
     # ------------------------------------------------------------------ tenants
@@ -740,6 +753,7 @@ class Engine:
             # some may have been added meanwhile
             tools = self._showing.callable_tools(turn.calls, active.selector)
         progress = active.progress
+        started = yield from self._find_started(active, number, names)
         settings = active.settings
         if not from_model or positions:
             # no model reads the results of calls by code: it may need a key that a tool returns
@@ -755,11 +769,40 @@ class Engine:
             recorded=recording.results(number, range(len(turn.calls)))
             if recording is not None
             else None,
+            started=started,
             positions=positions,
             names=names,
             closing=_find_closing_calls(progress, names),
             from_model=from_model,
         )
+
+    def _find_started(
+        self, active: ActiveRun, number: int, names: Sequence[str]
+    ) -> Verb[StartedWrites | None]:
+        """Return what the calls of a turn may have written before: asked once of a run that this process takes up.
+
+        Calls that an earlier process was given without names are known by what they ask for, and looked for in the
+        first turn here only: later the same call is another one.
+        """
+        recording = active.recording
+        progress = active.progress
+        if recording is None:
+            if not progress.nonce:
+                return None  # a call of no run is made once
+        elif recording.replaying or not recording.was_answered_before(number):
+            return None
+        by_act = recording is None and not any(names)
+        if progress.started is None:
+            found: Sequence[WriteRecord] = ()
+            if isinstance(self.store, LedgerStore):
+                found = yield self.store.list_writes(
+                    run_id=active.id, most=MOST_STARTED
+                )
+            # a run of calls may be under way elsewhere; an earlier owner of a stored run is dead, or fenced
+            progress.started = StartedWrites(found)
+            if by_act:
+                return StartedWrites(found, by_act=True)
+        return None if by_act else progress.started
 
     def open_single_call(self, tool: BaseTool, active: ActiveRun) -> Batch:
         """Open one call of a tool that no model is shown."""
@@ -1135,6 +1178,7 @@ class Engine:
                 recorded=recording.results(number, [each.place for each in positions])
                 if recording is not None
                 else None,
+                started=active.progress.started,
                 positions=positions,
                 follows=None if by_result else batch,
             )
@@ -1278,7 +1322,7 @@ class Engine:
         else:
             is_asked = True
             active.cancel()
-            if active.recording is not None and not active.recording.replaying:
+            if active.is_recorded:
                 # a driver's own errors too: the run ends here all the same
                 with suppress(Exception):
                     # Not waited for: if this process dies before the run ends, whoever resumes it finds the request.
@@ -1288,6 +1332,16 @@ class Engine:
                 [person_entry("CancelRequested", run_id, self._redactor, by=by)]
             )
         return is_asked
+
+    def watch_cancels(self, find_loop: Callable[[], AbstractEventLoop]) -> None:
+        """Notice within a second or so that another process cancels a run which is under way here.
+
+        Args:
+            find_loop: Returns an event loop that runs until whoever is waited for has answered.
+        """
+        cancels = self._deployment.cancels
+        if cancels is not None and self._deployment.live:
+            cancels.begin(find_loop())
 
     def begin_close(self) -> None:
         """Refuse runs and calls until the runtime is entered again: they would open tools that nobody closes."""

@@ -27,7 +27,7 @@ from handrail.invisible import remove_hidden
 from handrail.journal import codec
 from handrail.messages import Turn
 from handrail.parsing import jsontext
-from handrail.records import OVERDUE, ApprovalRequest, WriteRecord
+from handrail.records import ApprovalRequest, WriteRecord
 
 MOST_TEXT_CHARS = 256 * 1024
 """How much of one text of a call is shown."""
@@ -617,7 +617,7 @@ def describe_write(
         "updated_at": time_text(write.updated),
         "lease_until": time_text(write.lease_until),
         "deliver_until": time_text(write.deliver_until or None),
-        "doubt": OVERDUE if write.is_overdue(now) else None,
         "resolved_by": write.resolved_by or None,
+        "why": write.why(now) or None,
         "value": write.value,
     }

@@ -84,6 +84,10 @@ class JournalCursor:
         """Whether another owner began the run."""
         return self.epoch > 1
 
+    def was_answered_before(self, turn: int) -> bool:
+        """Whether the answer of a turn was stored before this process took the run up."""
+        return codec.model_key(turn) in self._stored_steps
+
     def has_answer(self, turn: int) -> bool:
         """Whether the answer of a turn is recorded."""
         return self._has(codec.model_key(turn))

@@ -3,9 +3,10 @@
 The SDK has such a transport, too. This one bounds the length of a line, keeps the end of the child's standard error,
 ends the child within a second, whatever it does, and passes each message on without a task and a queue in between.
 
-Rule 1: the child leads a process group of its own, and the whole group is ended with the connection.
-Rule 2: the child dies with us, even if we are killed: its standard input is closed, and on Linux the kernel is asked
-        to kill it (PR_SET_PDEATHSIG).
+Rule 1: the child has a process group of its own, and the whole group is ended with the connection; on Linux
+        also a daemon that has left the group.
+Rule 2: the child dies with us, even if we are killed: its standard input is closed, and on Linux its `launcher` kills
+        it, with every process below it.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from handrail.mcp.wire.messages import (
     write_message,
 )
 from handrail.mcp.wire.polled import TOO_LONG, PolledLines
+from handrail.sandboxes import launcher
 
 KEPT_STDERR_BYTES = 4096
 """Size of the part of a child's standard error that is stored: its end."""
@@ -41,27 +43,12 @@ KEPT_STDERR_BYTES = 4096
 _GRACE_S = 0.4
 """How long a child may take to exit after its input was closed, and again after SIGTERM."""
 
+_LAUNCHER_GRACE_S = 5.0
+"""How long its launcher may take to kill everything. It gives up by itself before."""
+
 _POLL_S = 0.01
 _MOST_WAITING_BYTES = MOST_MESSAGE_BYTES
 """What may wait for a child that does not read. More is not written: a caller that gives up leaves nothing behind."""
-
-# Run by a small program that becomes the server: asking after the fork, in our own process, may deadlock where there
-# are threads. The second look at the parent is for one that died in between.
-_DIE_WITH_PARENT = """\
-import os, sys
-parent = int(sys.argv[1])
-try:
-    import ctypes
-    ctypes.CDLL(None).prctl(1, 9, 0, 0, 0)
-except Exception:
-    pass
-if os.getppid() != parent:
-    sys.exit(1)
-try:
-    os.execvp(sys.argv[2], sys.argv[2:])
-except OSError as error:
-    sys.exit(f"{sys.argv[2]}: {error.strerror}")
-"""
 
 
 class Looker(Protocol):
@@ -124,7 +111,7 @@ class ServerProcess:
 
     @property
     def pid(self) -> int:
-        """The id of the process, and of its group."""
+        """The id of the process (on Linux that of its launcher), and of its group."""
         return self.process.pid
 
     @property
@@ -189,22 +176,27 @@ class ServerProcess:
         """End the process and its group; return its exit code, or None if it cannot be ended."""
         if self.process.stdin is not None:
             self.process.stdin.close()
+        if _is_launched() and self.process.returncode is None:
+            self.process.terminate()  # the launcher only, which then kills what the server leaves
         if not await self.wait():
             self._signal(signal.SIGTERM)
             await self.wait()
+        if _is_launched() and self.process.returncode is None:
+            self.process.send_signal(launcher.STOP)
+            await self.wait(_LAUNCHER_GRACE_S)
         # Also a group whose leader has gone may have members left.
         self._signal(signal.SIGKILL if os.name == "posix" else signal.SIGTERM)
         await self.wait()
         self._close_pipes()
         return self.process.returncode
 
-    async def wait(self) -> bool:
-        """Whether it exits within the grace.
+    async def wait(self, within_s: float = _GRACE_S) -> bool:
+        """Whether it exits within a time.
 
         Not `process.wait()`, which also waits for pipes that a grandchild may hold open.
         """
         loop = asyncio.get_running_loop()
-        until = loop.time() + _GRACE_S
+        until = loop.time() + within_s
         while self.process.returncode is None:
             if loop.time() >= until:
                 return False
@@ -239,18 +231,16 @@ def _check_program(program: ServerProgram) -> None:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
 
 
+def _is_launched() -> bool:
+    """Whether a server is started by `launcher`."""
+    return sys.platform == "linux" and bool(sys.executable)
+
+
 def _make_command(command: Sequence[str]) -> Sequence[str]:
-    if not (sys.platform == "linux" and sys.executable):
+    if not _is_launched():
         return command
-    return (
-        sys.executable,
-        "-I",
-        "-S",
-        "-c",
-        _DIE_WITH_PARENT,
-        str(os.getpid()),
-        *command,
-    )
+    # asking the kernel after the fork, in our own process, may deadlock where there are threads
+    return sys.executable, "-I", "-S", launcher.__file__, str(os.getpid()), *command
 
 
 @asynccontextmanager

@@ -142,6 +142,14 @@ class Access:
         return self._file is None and self._fixed is None and not self._proxies.header
 
     @property
+    def has_one_name(self) -> bool:
+        """Whether all who send requests have the same name: no proof is asked for, or there is one token."""
+        fixed = self._fixed
+        return self.is_open or (
+            fixed is not None and len(fixed) == 1 and not self._proxies.header
+        )
+
+    @property
     def identity_header(self) -> str:
         """The header in which a proxy names people, in small letters; empty for none."""
         return self._proxies.header

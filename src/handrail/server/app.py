@@ -121,6 +121,8 @@ def create_app(
         routes: More routes, such as those of `endpoints`.
     """
     access = access or Access()
+    if access.has_one_name:
+        deployment.let_people_approve_their_own()
     app = Starlette(
         routes=[
             *(each.as_route(deployment, access) for each in OPERATIONS),

@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from handrail import logs
 from handrail.engine.active_run import new_run_id
@@ -96,6 +97,8 @@ class Deployment:
         self.pins_file = pins_file
         self._closes_runtime = closes_runtime
         self.index = RunIndex(runtime.store)
+        self.policy = runtime.policy
+        """That of runs and calls which are started here."""
         self._shown = 0
         self._waiting_for_others: set[str] = set()
         """Runs that were carried out here, and wait: somebody may answer elsewhere."""
@@ -107,6 +110,10 @@ class Deployment:
         """The questions of runs that were started here and are under way, which the store may not have yet."""
         self.recall: Callable[[str], Mapping[str, Any]] = _recall_nothing
         """Returns options of `Runtime.resume` that only the endpoint of a run has, such as the caller's tools."""
+
+    def let_people_approve_their_own(self) -> None:
+        """Let whom a call is made for approve it: all people have one name here, and nobody else could."""
+        self.policy = replace(self.policy, own_approval=True)
 
     def begin(self) -> None:
         """Begin to serve, on the running loop."""
@@ -233,6 +240,7 @@ class Deployment:
             "scope": scope,
             "inject": self.defaults.inject,
             "deps": self.defaults.deps,
+            "policy": self.policy,
             "observers": (*self.observers(scope), *more),
         }
 

@@ -90,6 +90,7 @@ async def call_tool(call: ApiCall) -> Json:
         scope=scope,
         inject=deployment.defaults.inject,
         deps=deployment.defaults.deps,
+        policy=deployment.policy,
         observers=deployment.observers(scope),
     )
     question = result.question

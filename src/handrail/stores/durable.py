@@ -209,27 +209,18 @@ def _encode_claim(claim: Claim) -> Claim:
     if (
         not claim.locks
         and claim.lease_s <= MAX_STORABLE_LEASE_S
-        and are_short_names(claim.scope, claim.key, claim.run_id, claim.tool)
+        and are_short_names(
+            claim.scope, claim.key, claim.run_id, claim.tool, claim.place
+        )
     ):
         return claim  # nearly always
-    scope = encode_name(claim.scope)
-    key = encode_name(claim.key)
-    run_id = encode_name(claim.run_id)
-    tool = encode_name(claim.tool)
-    if claim.locks:
-        claim = replace(claim, locks=tuple({encode_name(each) for each in claim.locks}))
-    if (scope, key, run_id, tool) == (
-        claim.scope,
-        claim.key,
-        claim.run_id,
-        claim.tool,
-    ) and claim.lease_s <= MAX_STORABLE_LEASE_S:
-        return claim
     return replace(
         claim,
-        scope=scope,
-        key=key,
-        run_id=run_id,
-        tool=tool,
+        scope=encode_name(claim.scope),
+        key=encode_name(claim.key),
+        run_id=encode_name(claim.run_id),
+        tool=encode_name(claim.tool),
+        place=encode_name(claim.place),
+        locks=tuple({encode_name(each) for each in claim.locks}),
         lease_s=min(claim.lease_s, MAX_STORABLE_LEASE_S),
     )

@@ -49,6 +49,7 @@ class Row(Struct, eq=False, gc=False):
     value: Any = None
     epoch: int = 0
     tool: str = ""
+    place: str = ""
     owner: str = ""
     stored: bool = False
     changed: bool = True
@@ -165,8 +166,7 @@ class Ledger:
         if row.state not in ("waiting", "in_doubt"):
             return False
         row.state = "done" if answered.state == "approved" else "in_doubt"
-        if answered.edited is not None:
-            row.value = answered.edited.get("value")
+        row.value = answered.settled_value
         row.changed = True
         return True
 
@@ -222,6 +222,7 @@ class Ledger:
             begun=now,
             epoch=claim.epoch,
             tool=claim.tool,
+            place=claim.place,
             stored=stored,
         )
         self._by_act[run_id, scope, fingerprint] = row
@@ -244,7 +245,9 @@ class Ledger:
             return Claimed(ClaimState.BUSY, row.fence, repeated=True)
         # Who can tell what became of it, or has it asked for again, claims it under its own key.
         key = row.key if row.replay != "none" else ""
-        return Claimed(ClaimState.IN_DOUBT, row.fence, repeated=True, key=key)
+        return Claimed(
+            ClaimState.IN_DOUBT, row.fence, row.value, repeated=True, key=key
+        )
 
     def _find_repeated(self, claim: Claim, now: float) -> Row | None:
         """Return the last row of the same act that did not fail: of this run, or of any run within the window."""
@@ -307,7 +310,7 @@ def _answer_open(row: Row, claim: Claim, now: float) -> Claimed | None:
     # While the old lease lasts an old request may still be under way, and `verify` would miss it.
     is_verify_early = row.replay == "verify" and is_leased
     if row.replay == "none" or is_key_forgotten or is_verify_early:
-        return Claimed(ClaimState.IN_DOUBT, row.fence)
+        return Claimed(ClaimState.IN_DOUBT, row.fence, row.value)
     return None
 
 

@@ -191,10 +191,12 @@ class MemoryStore(MemoryApprovals):
         if question is not None:
             left_s = question.expires - self._clock()
             deliver_until = self._now() + self._epoch_s + left_s
+        is_open = row.state in ("claimed", "in_doubt")
         return WriteRecord(
             scope=row.scope,
             key=row.key,
             tool=row.tool,
+            place=row.place,
             run_id=row.run_id,
             state=cast("Any", row.state),
             replay=row.replay,
@@ -202,7 +204,8 @@ class MemoryStore(MemoryApprovals):
             lease_until=row.lease_until + self._epoch_s,
             begun=row.begun + self._epoch_s,
             updated=row.begun + self._epoch_s,
-            value=row.value,
+            value=None if is_open else row.value,
+            doubt=row.value if is_open and isinstance(row.value, str) else "",
             resolved_by=row.resolved_by,
             fingerprint=row.fingerprint.hex(),
             owner=row.owner,

@@ -43,8 +43,8 @@ CREATE TABLE steps(
   run_id text COLLATE "C" NOT NULL, step_key text COLLATE "C" NOT NULL, seq bigint NOT NULL, kind text COLLATE "C" NOT NULL, epoch bigint NOT NULL,
   body text COLLATE "C" NOT NULL, elapsed_s double precision NOT NULL DEFAULT 0, at double precision NOT NULL, PRIMARY KEY(run_id, step_key));
 CREATE TABLE effects(
-  number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, scope text COLLATE "C" NOT NULL, key text COLLATE "C" NOT NULL, fingerprint text COLLATE "C" NOT NULL, run_id text COLLATE "C" NOT NULL, step_key text COLLATE "C",
-  tool text COLLATE "C" NOT NULL DEFAULT '',
+  number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, scope text COLLATE "C" NOT NULL, key text COLLATE "C" NOT NULL, fingerprint text COLLATE "C" NOT NULL, run_id text COLLATE "C" NOT NULL,
+  tool text COLLATE "C" NOT NULL DEFAULT '', place text COLLATE "C" NOT NULL DEFAULT '',
   state text COLLATE "C" NOT NULL CHECK(state IN ('claimed', 'waiting', 'done', 'failed', 'in_doubt')),
   replay text COLLATE "C" NOT NULL CHECK(replay IN ('key', 'verify', 'none')),
   owner text COLLATE "C" NOT NULL, fence bigint NOT NULL, epoch bigint NOT NULL DEFAULT 0, lease_until double precision NOT NULL, begun double precision NOT NULL,
@@ -172,7 +172,7 @@ END $body$;
 
 CREATE FUNCTION named_rows_1(space integer, names json) RETURNS TABLE(
   is_held boolean, scope text, key text, fingerprint text, run_id text, state text, replay text, fence bigint,
-  lease_until double precision, begun double precision, value text, epoch bigint, tool text, owner text)
+  lease_until double precision, begun double precision, value text, epoch bigint, tool text, place text, owner text)
   LANGUAGE plpgsql ROWS 64 AS $body$
 #variable_conflict use_column
 BEGIN
@@ -183,12 +183,12 @@ BEGIN
     FROM json_array_elements(names) AS n WHERE n ->> 2 IS NOT NULL ORDER BY number) AS turns;
   -- The row of each key, held until the commit; in one order too.
   RETURN QUERY SELECT true, e.scope, e.key, e.fingerprint, e.run_id, e.state, e.replay, e.fence, e.lease_until, e.begun,
-    CASE e.state WHEN 'done' THEN e.value END, e.epoch, e.tool, e.owner
+    CASE e.state WHEN 'done' THEN e.value END, e.epoch, e.tool, e.place, e.owner
   FROM (SELECT DISTINCT n ->> 0 AS scope, n ->> 1 AS key FROM json_array_elements(names) AS n) AS named
   JOIN handrail.effects AS e ON e.scope = named.scope AND e.key = named.key ORDER BY e.scope, e.key FOR UPDATE OF e;
   -- Of each act in a run the last row that did not fail.
   RETURN QUERY SELECT false, e.scope, e.key, e.fingerprint, e.run_id, e.state, e.replay, e.fence, e.lease_until, e.begun,
-    CASE e.state WHEN 'done' THEN e.value END, e.epoch, e.tool, e.owner
+    CASE e.state WHEN 'done' THEN e.value END, e.epoch, e.tool, e.place, e.owner
   FROM (SELECT DISTINCT n ->> 0 AS scope, n ->> 2 AS run_id, n ->> 3 AS fingerprint
     FROM json_array_elements(names) AS n WHERE n ->> 2 IS NOT NULL) AS named
   CROSS JOIN LATERAL (
@@ -388,9 +388,9 @@ BEGIN
   END IF;
   IF jsonb_array_length(claimed) > 0 THEN
     INSERT INTO handrail.effects(
-      scope, key, fingerprint, run_id, state, replay, fence, lease_until, begun, value, epoch, tool, owner, updated)
+      scope, key, fingerprint, run_id, state, replay, fence, lease_until, begun, value, epoch, tool, place, owner, updated)
     SELECT r ->> 0, r ->> 1, r ->> 2, r ->> 3, r ->> 4, r ->> 5, (r ->> 6)::bigint, (r ->> 7)::double precision,
-      (r ->> 8)::double precision, r ->> 9, (r ->> 10)::bigint, r ->> 11, my_owner, clock
+      (r ->> 8)::double precision, r ->> 9, (r ->> 10)::bigint, r ->> 11, r ->> 12, my_owner, clock
     FROM jsonb_array_elements(claimed) AS r ON CONFLICT (scope, key) DO NOTHING;
     GET DIAGNOSTICS made = ROW_COUNT;
     IF made <> jsonb_array_length(claimed) THEN
@@ -550,9 +550,9 @@ BEGIN
   END IF;
   IF jsonb_array_length(claimed) > 0 THEN
     INSERT INTO handrail.effects(
-      scope, key, fingerprint, run_id, state, replay, fence, lease_until, begun, value, epoch, tool, owner, updated)
+      scope, key, fingerprint, run_id, state, replay, fence, lease_until, begun, value, epoch, tool, place, owner, updated)
     SELECT r ->> 0, r ->> 1, r ->> 2, r ->> 3, r ->> 4, r ->> 5, (r ->> 6)::bigint, (r ->> 7)::double precision,
-      (r ->> 8)::double precision, r ->> 9, (r ->> 10)::bigint, r ->> 11, my_owner, clock
+      (r ->> 8)::double precision, r ->> 9, (r ->> 10)::bigint, r ->> 11, r ->> 12, my_owner, clock
     FROM jsonb_array_elements(claimed) AS r;
   END IF;
   IF jsonb_array_length(results) > 0 THEN
@@ -638,20 +638,20 @@ SELECT table_name::text, column_name::text, data_type::text FROM information_sch
 WHERE table_schema = 'handrail'
 
 -- insert: New rows. One that somebody else has inserted meanwhile is left out, and counted by its absence.
-INSERT INTO effects(scope, key, fingerprint, run_id, state, replay, fence, lease_until, begun, value, epoch, tool, owner, updated)
+INSERT INTO effects(scope, key, fingerprint, run_id, state, replay, fence, lease_until, begun, value, epoch, tool, place, owner, updated)
 SELECT r ->> 0, r ->> 1, r ->> 2, r ->> 3, r ->> 4, r ->> 5, (r ->> 6)::bigint, (r ->> 7)::double precision,
-  (r ->> 8)::double precision, r ->> 9, (r ->> 10)::bigint, r ->> 11, %s, extract(epoch FROM clock_timestamp())
+  (r ->> 8)::double precision, r ->> 9, (r ->> 10)::bigint, r ->> 11, r ->> 12, %s, extract(epoch FROM clock_timestamp())
 FROM json_array_elements(%s::json) AS r ORDER BY 1, 2 ON CONFLICT (scope, key) DO NOTHING RETURNING 1
 
 -- update: Rows of a group as they are now. A row gets a new owner when its fence grows.
 UPDATE effects AS e SET fingerprint = g.fingerprint, run_id = g.run_id, state = g.state, replay = g.replay,
   owner = CASE WHEN g.fence > e.fence THEN %s ELSE e.owner END,
   resolved_by = CASE WHEN g.fence > e.fence THEN NULL ELSE e.resolved_by END, fence = g.fence, lease_until = g.lease_until,
-  begun = g.begun, value = g.value, epoch = g.epoch, tool = g.tool, updated = extract(epoch FROM clock_timestamp())
+  begun = g.begun, value = g.value, epoch = g.epoch, tool = g.tool, place = g.place, updated = extract(epoch FROM clock_timestamp())
 FROM (SELECT r ->> 0 AS scope, r ->> 1 AS key, r ->> 2 AS fingerprint, r ->> 3 AS run_id, r ->> 4 AS state,
     r ->> 5 AS replay, (r ->> 6)::bigint AS fence, (r ->> 7)::double precision AS lease_until,
     (r ->> 8)::double precision AS begun, r ->> 9 AS value,
-    (r ->> 10)::bigint AS epoch, r ->> 11 AS tool FROM json_array_elements(%s::json) AS r) AS g
+    (r ->> 10)::bigint AS epoch, r ->> 11 AS tool, r ->> 12 AS place FROM json_array_elements(%s::json) AS r) AS g
 WHERE e.scope = g.scope AND e.key = g.key
 
 -- keep: A long result of a run.

@@ -129,27 +129,27 @@ WHERE revoked_at = 0 AND (tool = ? OR ? = '') ORDER BY granted_at, id
 UPDATE grants SET revoked_by = ?, revoked_at = ? WHERE id = ? AND revoked_at = 0 RETURNING 1
 
 -- writes: The newest writes.
-SELECT scope, key, tool, run_id, state, replay, fence, lease_until, begun, updated, value, resolved_by, fingerprint, owner
+SELECT scope, key, tool, place, run_id, state, replay, fence, lease_until, begun, updated, value, resolved_by, fingerprint, owner
 FROM effects ORDER BY number DESC LIMIT ?
 
 -- writes_in: The newest writes of a state.
-SELECT scope, key, tool, run_id, state, replay, fence, lease_until, begun, updated, value, resolved_by, fingerprint, owner
+SELECT scope, key, tool, place, run_id, state, replay, fence, lease_until, begun, updated, value, resolved_by, fingerprint, owner
 FROM effects WHERE state = :state ORDER BY number DESC LIMIT ?
 
 -- writes_of: The newest writes of a run, of a state or of any.
-SELECT scope, key, tool, run_id, state, replay, fence, lease_until, begun, updated, value, resolved_by, fingerprint, owner
+SELECT scope, key, tool, place, run_id, state, replay, fence, lease_until, begun, updated, value, resolved_by, fingerprint, owner
 FROM effects WHERE run_id = ? AND (state = ? OR ? = '') ORDER BY number DESC LIMIT ?
 
 -- open_writes: The newest writes that have no end. The sign keeps the planner from looking through all for their order.
-SELECT scope, key, tool, run_id, state, replay, fence, lease_until, begun, updated, value, resolved_by, fingerprint, owner
+SELECT scope, key, tool, place, run_id, state, replay, fence, lease_until, begun, updated, value, resolved_by, fingerprint, owner
 FROM effects WHERE state IN ('claimed', 'waiting', 'in_doubt') ORDER BY +number DESC
 
 -- open_writes_of: The newest writes of a run that have no end.
-SELECT scope, key, tool, run_id, state, replay, fence, lease_until, begun, updated, value, resolved_by, fingerprint, owner
+SELECT scope, key, tool, place, run_id, state, replay, fence, lease_until, begun, updated, value, resolved_by, fingerprint, owner
 FROM effects WHERE run_id = ? AND state IN ('claimed', 'waiting', 'in_doubt') ORDER BY number DESC
 
 -- one: A write.
-SELECT scope, key, tool, run_id, state, replay, fence, lease_until, begun, updated, value, resolved_by, fingerprint, owner
+SELECT scope, key, tool, place, run_id, state, replay, fence, lease_until, begun, updated, value, resolved_by, fingerprint, owner
 FROM effects WHERE scope = ? AND key = ?
 
 -- resolve: A person's word on how a write ended, where nobody knows it or will say it.

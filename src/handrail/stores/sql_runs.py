@@ -950,9 +950,7 @@ def _answer_question(
     """Write an answer to a question, and settle the write that waits for it, by the rules of `Ledger.deliver`."""
     if after.settles_write(before):
         scope, key, fence = json.loads(after.used_by)
-        value = None
-        if after.edited is not None:
-            value = encode_journal(after.edited.get("value"))
+        value = encode_journal(after.settled_value)
         state = "done" if after.state == "approved" else "in_doubt"
         write = (encode_name(scope), encode_name(key), fence)
         if not database.run(_SQL["deliver"], (state, value, now, *write)):
@@ -1132,6 +1130,7 @@ def _write_record(row: Sequence[Any]) -> WriteRecord:
         scope,
         key,
         tool,
+        place,
         run_id,
         state,
         replay,
@@ -1144,10 +1143,15 @@ def _write_record(row: Sequence[Any]) -> WriteRecord:
         fingerprint,
         owner,
     ) = row
+    value = decode_optional(value_json)
+    doubt = ""
+    if state in ("claimed", "in_doubt"):
+        value, doubt = None, value if isinstance(value, str) else ""
     return WriteRecord(
         scope=decode_name(scope),
         key=decode_name(key),
         tool=decode_name(tool),
+        place=decode_name(place),
         run_id=decode_name(run_id),
         state=state,
         replay=replay,
@@ -1155,7 +1159,8 @@ def _write_record(row: Sequence[Any]) -> WriteRecord:
         lease_until=lease_until,
         begun=begun,
         updated=updated,
-        value=decode_optional(value_json),
+        value=value,
+        doubt=doubt,
         resolved_by="" if resolved_by_json is None else json.loads(resolved_by_json),
         fingerprint=fingerprint,
         owner=owner,

@@ -132,6 +132,7 @@ def row_values(row: Row) -> tuple[Any, ...]:
         row.value,
         row.epoch,
         row.tool,
+        row.place,
     )
 
 

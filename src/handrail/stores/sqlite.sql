@@ -13,8 +13,8 @@ CREATE TABLE steps(
   run_id TEXT NOT NULL, step_key TEXT NOT NULL, seq INTEGER NOT NULL, kind TEXT NOT NULL, epoch INTEGER NOT NULL,
   body TEXT NOT NULL, elapsed_s REAL NOT NULL DEFAULT 0, at REAL NOT NULL, PRIMARY KEY(run_id, step_key)) WITHOUT ROWID;
 CREATE TABLE effects(
-  number INTEGER PRIMARY KEY, scope TEXT NOT NULL, key TEXT NOT NULL, fingerprint TEXT NOT NULL, run_id TEXT NOT NULL, step_key TEXT,
-  tool TEXT NOT NULL DEFAULT '',
+  number INTEGER PRIMARY KEY, scope TEXT NOT NULL, key TEXT NOT NULL, fingerprint TEXT NOT NULL, run_id TEXT NOT NULL,
+  tool TEXT NOT NULL DEFAULT '', place TEXT NOT NULL DEFAULT '',
   state TEXT NOT NULL CHECK(state IN ('claimed', 'waiting', 'done', 'failed', 'in_doubt')),
   replay TEXT NOT NULL CHECK(replay IN ('key', 'verify', 'none')),
   owner TEXT NOT NULL, fence INTEGER NOT NULL, epoch INTEGER NOT NULL DEFAULT 0, lease_until REAL NOT NULL, begun REAL NOT NULL,
@@ -157,23 +157,23 @@ SELECT (julianday('now') - 2440587.5) * 86400.0
 
 -- rows: The rows of these scopes and keys.
 SELECT e.scope, e.key, e.fingerprint, e.run_id, e.state, e.replay, e.fence, e.lease_until, e.begun,
-  CASE e.state WHEN 'done' THEN e.value END, e.epoch, e.tool, e.owner
+  CASE e.state WHEN 'done' THEN e.value END, e.epoch, e.tool, e.place, e.owner
 FROM (VALUES (?)) AS n CROSS JOIN effects AS e ON e.scope = n.column1 AND e.key = n.column2
 
 -- acts: Of these scopes, runs and fingerprints the rows that did not fail.
 SELECT e.scope, e.key, e.fingerprint, e.run_id, e.state, e.replay, e.fence, e.lease_until, e.begun,
-  CASE e.state WHEN 'done' THEN e.value END, e.epoch, e.tool, e.owner
+  CASE e.state WHEN 'done' THEN e.value END, e.epoch, e.tool, e.place, e.owner
 FROM (VALUES (?)) AS n CROSS JOIN effects AS e INDEXED BY effects_act
   ON e.run_id = n.column2 AND substr(e.fingerprint, 1, 12) = substr(n.column3, 1, 12) AND e.fingerprint = n.column3
 WHERE e.scope = n.column1 AND e.state <> 'failed'
 
 -- write: The rows of a group as they are now. A row gets a new owner when its fence grows.
-INSERT INTO effects(scope, key, fingerprint, run_id, state, replay, fence, lease_until, begun, value, epoch, tool, owner, updated)
+INSERT INTO effects(scope, key, fingerprint, run_id, state, replay, fence, lease_until, begun, value, epoch, tool, place, owner, updated)
 VALUES (?)
 ON CONFLICT(scope, key) DO UPDATE SET
   fingerprint = excluded.fingerprint, run_id = excluded.run_id, state = excluded.state, replay = excluded.replay,
   fence = excluded.fence, lease_until = excluded.lease_until, begun = excluded.begun, value = excluded.value,
-  epoch = excluded.epoch, tool = excluded.tool, owner = excluded.owner, updated = excluded.updated, resolved_by = NULL
+  epoch = excluded.epoch, tool = excluded.tool, place = excluded.place, owner = excluded.owner, updated = excluded.updated, resolved_by = NULL
 
 -- settle: How writes have ended. No index but that of the open ones is touched.
 UPDATE effects SET state = g.column3, value = g.column4, updated = g.column5

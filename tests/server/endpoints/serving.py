@@ -104,7 +104,11 @@ def serve_demo(folder: Path) -> Iterator[tuple[Served, Cluster]]:
     """Serve the demo: its scripted model behind a real server, its tools, its stand-in cluster."""
     cluster = Cluster(hanging=0)
     with ScriptedServer(script("en")) as model:
-        runtime = hr.Runtime(TOOLS, store=f"sqlite:///{folder}/runs.db")
+        runtime = hr.Runtime(
+            TOOLS,
+            store=f"sqlite:///{folder}/runs.db",
+            policy=hr.Policy(own_approval=True),
+        )
         with serve_endpoints(
             runtime,
             {"operator": model.model},
@@ -194,6 +198,7 @@ class World:
             [look, note, erase, linger, stall, leak],
             store=f"sqlite:///{folder}/runs.db",
             secrets=["sesame-sesame"],
+            policy=hr.Policy(own_approval=True),
         )
 
     def says(self, word: str, *lines: Any) -> str:

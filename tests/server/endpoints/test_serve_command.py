@@ -48,10 +48,12 @@ def refund(amount: int) -> str:
 def serve(folder: Path, model: str, *options: str):
     """Run `handrail serve`; yield its address and the process."""
     (folder / "shop.py").write_text(TOOLS)
+    (folder / "policy.toml").write_text("own_approval = true\n")
     command = [
         *(sys.executable, "-m", "handrail", "serve", "--json", "--http", "0"),
         *("--store", f"sqlite:///{folder}/runs.db"),
         *("--tools", f"{folder}/shop.py", "--model", model, *options),
+        *("--policy", f"{folder}/policy.toml"),
     ]
     environ = {**os.environ, "OPENAI_API_KEY": "none"}
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=environ) as process:

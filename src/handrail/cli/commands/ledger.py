@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from shlex import quote
+
 import click
 
 from handrail import admin
@@ -22,7 +24,7 @@ from handrail.cli.store_access import (
 )
 from handrail.errors import ConfigError, Json
 from handrail.futures import result_now
-from handrail.records import OVERDUE, WriteRecord, describe_time
+from handrail.records import WriteRecord, describe_time
 from handrail.surroundings.clock import unix_time
 
 ABANDONED = "abandoned"
@@ -110,7 +112,7 @@ def list_writes(
             _state_text(write),
             write.run_id,
             _start_text(write),
-            brief(write.value) if write.state == "done" else "",
+            brief(write.value) if write.state == "done" else write.why(now),
         )
         for write in writes
     ]
@@ -141,6 +143,7 @@ def show(key: str, tenant: str | None, store: str, as_json: bool) -> None:
         return
     rows = [
         (write.key, _state_text(write)),
+        ("why", write.why(unix_time())),
         ("tool", write.tool),
         ("scope", write.scope),
         ("run", write.run_id),
@@ -164,6 +167,7 @@ def show(key: str, tenant: str | None, store: str, as_json: bool) -> None:
     ]
     print_columns(console(), [row for row in rows if row[1]])
     if _can_be_resolved(write):
+        say(command_line(f"audit tail --run {quote(write.run_id)}", store))
         for option in ("--happened", "--did-not-happen"):
             say(command_line(f"ledger resolve {name_write(write)} {option}", store))
 
@@ -279,7 +283,7 @@ def _state_text(write: WriteRecord) -> str:
     if write.is_abandoned(unix_time()):
         return ABANDONED
     if write.is_overdue(unix_time()):
-        return f"in doubt: {OVERDUE}"
+        return "in doubt"
     return f"{write.state.replace('_', ' ')}{by}"
 
 
@@ -302,5 +306,5 @@ def _facts(write: WriteRecord) -> dict[str, Json]:
     return {name: getattr(write, name) for name in names} | {
         "state": state,
         "abandoned": write.is_abandoned(now),
-        "doubt": OVERDUE if write.is_overdue(now) else None,
+        "why": write.why(now) or None,
     }

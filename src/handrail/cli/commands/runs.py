@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from shlex import quote
 from typing import Any, cast, get_args
 
 import click
@@ -22,6 +23,7 @@ from handrail.cli import (
     interrupts,
     is_debugging,
     options,
+    printer,
 )
 from handrail.cli.exits import Exit
 from handrail.cli.loading import tools_from
@@ -78,13 +80,16 @@ from handrail.ports import (
 )
 from handrail.process_identity import is_gone
 from handrail.records import (
+    ApprovalRequest,
     RecordStatus,
     RunRecord,
     StoredRun,
     Submission,
+    WriteRecord,
     describe_time,
 )
 from handrail.runs import Run, describe_ending
+from handrail.surroundings.clock import unix_time
 from handrail.sync import SyncRuntime
 from handrail.tools.tool import BaseTool
 from handrail.tools.toolset import Toolset
@@ -293,11 +298,15 @@ def show(
         return
     with RUNS.open(store) as run_store:
         run = resolve_run_id(run_store, run)
-        history = read_history(_require_run(result_now(run_store.load_run(run)), run))
         if isinstance(run_store, ApprovalStore):
             questions = result_now(run_store.list_approvals(state="", run_id=run))
         else:
             questions = ()
+        stored = result_now(run_store.load_run(run))
+        if stored is None:
+            _show_calls(run, questions, run_store, store, as_json=as_json)
+            return
+        history = read_history(stored)
         submissions = _list_submitted(run_store, [history.stored.record])
         doubts = doubt_lines(history.stored.steps, run, run_store, store)
         undone = undone_writes(run, run_store)
@@ -326,6 +335,50 @@ def show(
     if wire:
         page.wire()
     page.end()
+
+
+def _show_calls(
+    run: str,
+    questions: Sequence[ApprovalRequest],
+    store: object,
+    place: str,
+    *,
+    as_json: bool,
+) -> None:
+    """Show what is known of a run that `handle` and `call` alone have used, which has no journal.
+
+    Raises:
+        ConfigError: Nothing is.
+    """
+    writes: Sequence[WriteRecord] = ()
+    if isinstance(store, LedgerStore):
+        writes = result_now(store.list_writes(run_id=run, most=EVERY))
+    if not (writes or questions):
+        _require_run(None, run)
+    now = unix_time()
+    if as_json:
+        shown = [
+            {
+                "tool": each.tool,
+                "scope": each.scope,
+                "key": each.key,
+                "state": each.state_at(now),
+                "why": each.why(now) or None,
+            }
+            for each in writes
+        ]
+        asked = [{"id": each.id, "state": each.state} for each in questions]
+        print_json({"run_id": run, "status": None, "writes": shown, "questions": asked})
+        return
+    say(f"{run} was used by calls alone (`call`, `handle`): there is no journal of it")
+    rows = [
+        (each.tool, each.key, each.state_at(now).replace("_", " "), each.why(now))
+        for each in writes
+    ]
+    asked_rows = [(each.tool, each.id, each.state, each.reason) for each in questions]
+    printer.print_columns(printer.console(), [*rows, *asked_rows])
+    say(f"look:    {command_line(f'ledger list --run {quote(run)}', place)}")
+    say(f"         {command_line(f'audit tail --run {quote(run)}', place)}")
 
 
 def _show_in_console(run: str, place: str) -> None:

@@ -31,6 +31,7 @@ def mount_endpoints(deployment: Deployment) -> Endpoints | None:
         return {
             "inject": defaults.inject,
             "deps": defaults.deps,
+            "policy": deployment.policy,
             "observers": deployment.observers(caller.scope or ""),
         }
 

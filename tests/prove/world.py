@@ -1,0 +1,775 @@
+"""A simulated world around the real `Runtime`: time, the store's answers, the far side, people, and deaths.
+
+A process is an event loop in which nothing happens by itself. Its store is the real store in memory, whose answers come
+when the world says so; its tools ask a far side that the world answers. So a world is a function of the options that
+are taken, and can be run again from the start: `search` does so for every list of options up to a number of
+disturbances.
+
+Rule 1: nothing waits but on the loop, the store and the clock, all of which are the world's.
+Rule 2: the first option is the undisturbed one, and costs nothing; so every world comes to its end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import threading
+from asyncio import events
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
+
+import handrail as hr
+from handrail import process_identity
+from handrail.engine import unsaved_records
+from handrail.engine.unsaved_records import UnsavedRecords
+from handrail.errors import StoreUnavailable
+from handrail.futures import StoreFuture
+from handrail.records import ApprovalRequest
+from handrail.stores.memory_runs import FullMemoryStore
+from handrail.surroundings import chance, clock
+
+if TYPE_CHECKING:
+    from tests.prove.scenarios import Scenario
+
+UNIX_S = 1_700_000_000.0
+MOST_STEPS = 400
+MOST_STARTS = 12
+"""A process that was started so often is left alone: the world is checked as it stands."""
+
+COMMITS = ("claim", "settle", "begin_run", "append_entry", "ask", "use", "decide")
+READS = ("look_up", "load_run", "list_approvals", "list_standing_approvals")
+
+
+class _Selector:
+    def select(self, timeout: float | None = None) -> list[Any]:
+        return []
+
+    def close(self) -> None:
+        pass
+
+
+class SimulatedLoop(asyncio.BaseEventLoop):
+    """An event loop in which time passes, and answers come, only when the world says so."""
+
+    _ready: Any
+    _scheduled: Any
+    _timer_cancelled_count: int
+
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self.world = world
+        self._selector = _Selector()
+        self._thread_id = threading.get_ident()
+        self.set_exception_handler(lambda *_: None)
+
+    def time(self) -> float:
+        return self.world.now
+
+    def _process_events(self, _: object) -> None:
+        pass
+
+    def _write_to_self(self) -> None:
+        pass
+
+    def close(self) -> None:
+        """Forget everything: whatever waits here never goes on, as in a process that was killed."""
+        self._ready.clear()
+        self._scheduled.clear()
+        self._closed = True
+
+    def create_task(self, coro: Any, **how: Any) -> Any:
+        task: Any = super().create_task(coro, **how)
+        task._log_destroy_pending = False
+        return task
+
+    def drain(self) -> None:
+        """Run what is ready, and the timers that are due, until everything waits."""
+        events._set_running_loop(self)
+        try:
+            for _ in range(20_000):
+                due = self.next_timer()
+                if not self._ready and (due is None or due > self.world.now):
+                    return
+                self._run_once()  # type: ignore[attr-defined]
+            raise RuntimeError("a process is busy for ever")
+        finally:
+            events._set_running_loop(None)
+
+    def next_timer(self) -> float | None:
+        """Return when the next timer is due; None without one."""
+        while self._scheduled and self._scheduled[0]._cancelled:
+            heapq.heappop(self._scheduled)._scheduled = False
+            self._timer_cancelled_count -= 1
+        return self._scheduled[0]._when if self._scheduled else None
+
+
+@dataclass(eq=False)
+class Pending:
+    """Something that a process waits for: the store, an attempt at the far side, or its `verify`."""
+
+    process: Process
+    kind: str
+    name: str
+    about: str
+    answer: Callable[[str], None]
+    """Answers in one of the ways of `Scenario.outcomes`."""
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What happened at the far side."""
+
+    act: str
+    order: str
+    amount: float
+    process: str
+    key: str
+    call_id: str
+
+    @property
+    def run_id(self) -> str:
+        """The run whose call it was."""
+        return self.process.partition(".")[0].rstrip("*")
+
+
+@dataclass(eq=False)
+class Late:
+    """What may still arrive at the far side, or be reported, until `until`."""
+
+    label: str
+    until: float
+    happen: Callable[[], None]
+
+
+@dataclass(frozen=True)
+class Option:
+    """What may happen next; `cost` is 1 for a disturbance."""
+
+    cost: int
+    label: str
+    take: Callable[[], None]
+
+
+class ProcessStore(FullMemoryStore):
+    """The world's store as one process sees it: each answer comes when the world gives it."""
+
+    def __init__(self, world: World, process: Process) -> None:
+        self.__dict__.update(world.store.__dict__)
+        self._process = process
+
+
+def _forward(name: str) -> Callable[..., Any]:
+    def method(self: ProcessStore, *arguments: Any, **named: Any) -> Any:
+        return self._process.ask_store(name, arguments, named)
+
+    return method
+
+
+for _name in COMMITS + READS:
+    setattr(ProcessStore, _name, _forward(_name))
+
+
+@dataclass(eq=False)
+class Process:
+    """One process, started again under the same name after it died. Its program is `main`."""
+
+    world: World
+    name: str
+    run_id: str
+    main: Callable[[Process], Coroutine[Any, Any, Any]]
+    starts: int = 0
+    state: str = "new"
+    """`new`, `running`, `dead`, `waiting` for a person, or `ended`."""
+    pending: list[Pending] = field(default_factory=list)
+    history: list[tuple[Any, ...]] = field(default_factory=list)
+    waits_for: set[str] = field(default_factory=set)
+    """The questions that were open when it left its run to people."""
+    result: Any = None
+    error: BaseException | None = None
+
+    loop: SimulatedLoop = field(init=False)
+    store: ProcessStore = field(init=False)
+    task: Any = field(init=False, default=None)
+    _names: int = 0
+
+    @property
+    def identity(self) -> str:
+        """The name of this process as handrail records it; each start is another one."""
+        return f"{self.name}.{self.starts}"
+
+    def make_name(self, size: int) -> str:
+        """Return a name as `chance.token_hex` does: another one each time, the same ones in each world."""
+        self._names += 1
+        seed = f"{self.identity}/{self._names}".encode()
+        return blake2b(seed, digest_size=size).hexdigest()
+
+    def start(self) -> None:
+        """Start, or start again after a death."""
+        self.starts += 1
+        self.world.last = self
+        self._names = 0
+        self.pending = []
+        self.state = "running"
+        self.history.append(
+            ("start", self.starts, self.world.now, self.world.is_deployed)
+        )
+        self.loop = SimulatedLoop(self.world)
+        self.store = ProcessStore(self.world, self)
+        self.task = self.loop.create_task(self.main(self))
+
+    def die(self) -> None:
+        """End as after SIGKILL: nothing that waits here goes on."""
+        self.state = "dead"
+        self.pending = []
+        self.history.append(("dead",))
+        self.loop.close()
+        self.task = None
+
+    def drain(self) -> None:
+        """Run until everything waits; notice the end."""
+        if self.state != "running":
+            return
+        self.loop.drain()
+        if self.task.done():
+            self._end()
+
+    def _end(self) -> None:
+        is_cancelled = self.task.cancelled()
+        self.pending = []
+        self.error = None if is_cancelled else self.task.exception()
+        self.result = None
+        if not is_cancelled and self.error is None:
+            self.result = self.task.result()
+        record = self.world.load_run(self.run_id)
+        if record is not None and record.status == "waiting":
+            self.state = "waiting"
+            # with no question of its own it waits for the result that another run is to get
+            own = self.world.open_questions(self.run_id)
+            asked = own or self.world.open_questions()
+            self.waits_for = {each.id for each in asked}
+        elif (record is not None and record.status == "running") or isinstance(
+            self.error, StoreUnavailable
+        ):
+            self.state = "dead"  # its end was not recorded: somebody resumes it
+        else:
+            self.state = "ended"
+        status = str(getattr(self.result, "status", self.error))
+        self.history.append(("end", self.state, status))
+        self.loop.close()
+
+    def ask_store(
+        self, name: str, arguments: tuple[Any, ...], named: dict[str, Any]
+    ) -> StoreFuture[Any]:
+        """Ask the world's store; return a future of its answer."""
+        future: StoreFuture[Any] = StoreFuture(is_running=True)
+
+        def answer(how: str) -> None:
+            if how == "is silent":
+                future.set_exception(StoreUnavailable("away"))
+                return
+            try:
+                value = self.world.ask_store(self, name, arguments, named)
+            except Exception as error:
+                future.set_exception(error)
+                return
+            if how == "answer is lost":
+                future.set_exception(StoreUnavailable("the answer was lost"))
+            elif how != "dies after it":
+                future.set_result(value)
+
+        about = _describe(name, arguments)
+        self.pending.append(Pending(self, "store", name, about, answer))
+        return future
+
+
+def _describe(name: str, arguments: tuple[Any, ...]) -> str:
+    """Return what a request to the store is about, for the trace."""
+    request: Any = arguments[0] if arguments else None
+    if name == "settle":
+        return str(request.state)
+    if name == "claim":
+        return str(request.key)
+    if name == "append_entry":
+        steps = ",".join(step.key for step in request.steps)
+        return f"{steps} {request.status}" if request.status else steps
+    if name == "ask":
+        return "result" if request.awaits_result else "approval"
+    return ""
+
+
+class World:
+    """One execution: everybody who takes part, and what has happened so far.
+
+    Args:
+        choose: Takes the world and the options of its next step; returns the number of one.
+    """
+
+    def __init__(
+        self, scenario: Scenario, choose: Callable[[World, list[Option]], int]
+    ) -> None:
+        self.scenario = scenario
+        self.choose = choose
+        self.now = 1000.0
+        self.is_deployed = False
+        self.store = FullMemoryStore(clock=self.time, now=self.monotonic)
+        self.effects: list[Effect] = []
+        self.attempts: list[tuple[str, str, str]] = []
+        """Process, call and outcome of each attempt at the far side."""
+        self.late: list[Late] = []
+        self.delivered: dict[str, str] = {}
+        self.people: list[str] = []
+        self.is_cancelled = False
+        self.steps = 0
+        self.trace: list[str] = []
+        self.cost = 0
+        self.violations: list[tuple[str, str]] = []
+        self.reached: set[str] = set()
+        self.active: Process | None = None
+        self.is_disturbed = False
+        """Whether anything but the order of processes was other than it should be."""
+        self.last: Process | None = None
+        """Who went on last."""
+        self.processes = [
+            Process(self, name, name.rstrip("*"), scenario.main)
+            for name in scenario.runs
+        ]
+        self._settled: dict[tuple[str, str], tuple[str, int]] = {}
+
+    # ------------------------------------------------------------------ what handrail asks the machine for
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def time(self) -> float:
+        return UNIX_S + self.now
+
+    def sleep(self, seconds: float, /) -> None:
+        raise AssertionError("nothing in a simulated process may hold up its thread")
+
+    def token_hex(self, nbytes: int | None = None) -> str:
+        if self.active is None:  # code of a process that has died, on its way out
+            return "0" * 2 * (nbytes or 32)
+        return self.active.make_name(nbytes or 32)
+
+    def name_own(self) -> str:
+        return self.active.identity if self.active is not None else "a person's program"
+
+    def is_gone(self, owner: str) -> bool:
+        if self.scenario.counts_as_gone:  # though it lives
+            return owner not in ("", self.name_own())
+        living = [each.identity for each in self.processes if each.state == "running"]
+        return bool(owner) and owner not in living
+
+    def is_seen_from_here(self, owner: str) -> bool:
+        return not self.scenario.is_elsewhere
+
+    def shares_our_boot(self, owner: str) -> bool:
+        return not self.scenario.is_elsewhere
+
+    def _spawn(self, records: UnsavedRecords) -> None:
+        async def take_steps() -> None:
+            for waits_for in records.offer_until_saved():
+                if isinstance(waits_for, Future):
+                    await asyncio.wait([asyncio.wrap_future(waits_for)])
+                else:
+                    await asyncio.sleep(waits_for)
+
+        assert self.active is not None
+        self.active.loop.create_task(take_steps())
+
+    @contextmanager
+    def _in_place_of_the_machine(self) -> Iterator[None]:
+        places: list[tuple[Any, str]] = [
+            (clock, "source"),
+            (chance, "source"),
+            (process_identity, "source"),
+        ]
+        before = [getattr(module, name) for module, name in places]
+        spawn = unsaved_records.spawn
+        for module, name in places:
+            setattr(module, name, self)
+        unsaved_records.spawn = self._spawn
+        try:
+            yield
+        finally:
+            unsaved_records.spawn = spawn
+            for (module, name), value in zip(places, before, strict=True):
+                setattr(module, name, value)
+
+    # ------------------------------------------------------------------ the run of the world
+
+    def run(self) -> None:
+        """Take one option after the other until nothing can happen any more."""
+        global CURRENT
+        CURRENT = self
+        try:
+            with self._in_place_of_the_machine():
+                while self._step():
+                    pass
+        finally:
+            for process in self.processes:
+                if process.state == "running":
+                    process.loop.close()
+            CURRENT = None
+
+    def _step(self) -> bool:
+        for process in self.processes:
+            self.active = process
+            process.drain()
+        self.active = None
+        options = self.options()
+        if not options:
+            return False
+        self.steps += 1
+        if self.steps > MOST_STEPS:
+            self.violate("ends", f"nothing has come to its end in {MOST_STEPS} steps")
+            return False
+        option = options[self.choose(self, options)]
+        self.trace.append(option.label)
+        self.cost += option.cost
+        option.take()
+        return True
+
+    def violate(self, promise: str, words: str) -> None:
+        """Note that a promise is broken."""
+        if (promise, words) not in self.violations:
+            self.violations.append((promise, words))
+
+    def load_run(self, run_id: str) -> Any:
+        """Return the record of a run; None if it was not begun."""
+        return self.store._runs.get(run_id)
+
+    def ask_store(
+        self,
+        process: Process,
+        name: str,
+        arguments: tuple[Any, ...],
+        named: dict[str, Any],
+    ) -> Any:
+        """Ask the store for a process; look at what changes in the ledger."""
+        self.active = process
+        answer = getattr(self.store, name)(*arguments, **named)
+        self.active = None
+        if name in ("claim", "look_up") and answer is not None:
+            self.reached.add(f"{type(answer.state).__name__}.{answer.state.name}")
+            if name == "claim" and answer.state.is_taken:
+                # as a durable store does, so that others learn of its death
+                claim = arguments[0]
+                row = self.store._ledger.rows.get((claim.scope, claim.key))
+                if row is not None:
+                    row.owner = process.identity
+        for key, row in self.store._ledger.rows.items():
+            state, fence = self._settled.get(key, ("", 0))
+            if (state == "done" != row.state) or row.fence < fence:
+                words = (
+                    f"{key[1]} went from {state} ({fence}) to {row.state} ({row.fence})"
+                )
+                self.violate("ledger", words)
+            self._settled[key] = (row.state, row.fence)
+        return answer
+
+    # ------------------------------------------------------------------ the far side
+
+    def running_process(self) -> Process:
+        """Return the process whose code runs now."""
+        loop = asyncio.get_running_loop()
+        return next(
+            each
+            for each in self.processes
+            if each.state == "running" and each.loop is loop
+        )
+
+    async def reach_far_side(self, order: str, amount: float, context: Any) -> str:
+        """Do something at the far side, whose answer is the world's choice. The body of every tool."""
+        process = self.running_process()
+        act = base_key(context.idempotency_key or context.call_id)
+        future: asyncio.Future[str] = process.loop.create_future()
+        until = self.now + self.scenario.timeout_s
+
+        def happen() -> None:
+            knows_keys = self.scenario.far_honours_keys
+            if knows_keys and any(each.act == act for each in self.effects):
+                return
+            key = context.idempotency_key or ""
+            self.effects.append(
+                Effect(act, order, amount, process.identity, key, context.call_id)
+            )
+
+        def answer(how: str) -> None:
+            self.attempts.append((process.name, context.call_id, how))
+            if how.startswith(("ok", "effect")):
+                happen()
+            if how.endswith("effect late"):
+                self.late.append(
+                    Late(f"the late request for {act} arrives", until, happen)
+                )
+            if how == "reports late":
+                self.late.append(
+                    Late(f"the attempt for {act} reports at last", until + 60, report)
+                )
+            if not future.cancelled():
+                _answer_attempt(future, how, act)
+
+        def report() -> None:
+            happen()
+            if process.state == "running" and not future.done():
+                future.set_result(f"receipt-{act}")
+
+        process.pending.append(Pending(process, "far side", "attempt", act, answer))
+        return await self._await(future)
+
+    async def _await(self, future: asyncio.Future[str]) -> str:
+        while True:
+            try:
+                return await asyncio.shield(future)
+            except asyncio.CancelledError:
+                if not self.scenario.swallows_cancellation:
+                    future.cancel()
+                    raise
+
+    async def verify(self, context: Any) -> hr.Found | hr.NotFound | hr.Unknown:
+        """Look whether something has happened; how truly, is the world's choice."""
+        process = self.running_process()
+        act = base_key(context.idempotency_key)
+        future: asyncio.Future[Any] = process.loop.create_future()
+
+        def answer(how: str) -> None:
+            happened = any(each.act == act for each in self.effects)
+            if future.cancelled():
+                return
+            if how == "raises":
+                future.set_exception(RuntimeError("verify broke"))
+            elif how == "cannot tell":
+                future.set_result(hr.Unknown())
+            elif happened:
+                future.set_result(hr.Found(f"receipt-{act}"))
+            else:
+                future.set_result(hr.NotFound())
+
+        process.pending.append(Pending(process, "far side", "verify", act, answer))
+        found: hr.Found | hr.NotFound | hr.Unknown = await future
+        return found
+
+    # ------------------------------------------------------------------ what may happen next
+
+    def options(self) -> list[Option]:
+        """Return what may happen next, the undisturbed way first."""
+        options = [*self._answers(), *self._starts()]
+        is_quiet = not options
+        if is_quiet:
+            options = [*self._resumptions(), *self._restarts(), *self._words()]
+        options += self._passing_of_time(options)
+        options += [
+            Option(0, late.label, partial(self._arrive, late)) for late in self.late
+        ]
+        if is_quiet and (silence := self._silence()):
+            cost = 1 if options else 0
+            options.append(Option(cost, "nobody answers in time", silence))
+        options += self._cancellations()
+        return options
+
+    def _answers(self) -> Iterator[Option]:
+        """Answers to what processes wait for; a store answers one process in order.
+
+        The process that went on last goes on for nothing; that another one overtakes it is a disturbance.
+        """
+        waiting = [each for each in self.processes if each.pending]
+        waiting.sort(key=lambda each: each is not self.last)
+        for number, process in enumerate(waiting):
+            cost = 1 if number else 0
+            has_store = False
+            for event in process.pending:
+                if event.kind == "store":
+                    if has_store:
+                        continue
+                    has_store = True
+                for more, how in self.scenario.outcomes(event):
+                    label = f"{process.identity} {event.name}({event.about}) {how}"
+                    take = partial(self._answer, event, how)
+                    yield Option(cost + more, label.rstrip(), take)
+
+    def _answer(self, event: Pending, how: str) -> None:
+        process = event.process
+        self.last = process
+        self.is_disturbed |= how not in ("", "ok", "tells the truth")
+        process.pending.remove(event)
+        process.history.append((event.kind, event.name, event.about, how, self.now))
+        event.answer(how)
+        if "dies" in how:
+            process.die()
+
+    def _starts(self) -> Iterator[Option]:
+        is_busy = any(each.pending for each in self.processes)
+        for process in self.processes:
+            if process.state == "new":
+                label = f"{process.name} starts"
+                yield Option(1 if is_busy else 0, label, process.start)
+                is_busy = True
+
+    def _resumptions(self) -> Iterator[Option]:
+        """Runs that waited for people, and whose questions are closed now."""
+        for process in self.processes:
+            if process.state != "waiting" or process.starts >= MOST_STARTS:
+                continue
+            still_open = {each.id for each in self.open_questions()}
+            if not process.waits_for & still_open:
+                yield Option(0, f"{process.name} is resumed", process.start)
+
+    def _restarts(self) -> Iterator[Option]:
+        for process in self.processes:
+            if process.state == "dead" and process.starts < MOST_STARTS:
+                yield Option(0, f"{process.name} is started again", process.start)
+                if self.scenario.deploy and not self.is_deployed:
+                    label = f"{process.name} is started again, in its next version"
+                    yield Option(0, label, partial(self._deploy, process))
+
+    def _deploy(self, process: Process) -> None:
+        self.is_deployed = True
+        process.start()
+
+    def _words(self) -> Iterator[Option]:
+        """What people, and the far side of a deferred tool, may say now."""
+        for question in self.open_questions():
+            yield from self.scenario.words(self, question)
+
+    def _passing_of_time(self, others: list[Option]) -> Iterable[Option]:
+        timers = [
+            due
+            for each in self.processes
+            if each.state == "running" and (due := each.loop.next_timer()) is not None
+        ]
+        if not timers:
+            return
+        at = min(timers)
+        if any(late.until < at for late in self.late):
+            return  # it arrives before that
+        label = f"time passes ({at - self.now:.2f} s)"
+        if not others:
+            yield Option(0, label, partial(self._pass_time, at))
+        elif self.scenario.is_slow and any(each.pending for each in self.processes):
+            yield Option(1, f"meanwhile {label}", partial(self._overtake_time, at))
+
+    def _overtake_time(self, at: float) -> None:
+        self.is_disturbed = True
+        self._pass_time(at)
+
+    def _pass_time(self, at: float) -> None:
+        self.now = max(self.now, at)
+
+    def _arrive(self, late: Late) -> None:
+        self.late.remove(late)
+        late.happen()
+
+    def _silence(self) -> Callable[[], None] | None:
+        """Let the time of every open question pass; None without one."""
+        questions = self.open_questions()
+        if not questions:
+            return None
+        at = max(each.expires for each in questions) - UNIX_S + 1.0
+
+        def pass_time() -> None:
+            self.scenario.note_silence(self, questions)
+            self.people.append("nobody answers")
+            self.now = at
+
+        return pass_time
+
+    def _cancellations(self) -> Iterator[Option]:
+        if not self.scenario.cancels or self.is_cancelled:
+            return
+        for process in self.processes:
+            record = self.load_run(process.run_id)
+            if record is not None and record.status in ("running", "waiting"):
+                label = f"somebody cancels the run {process.run_id}"
+                yield Option(1, label, partial(self._cancel, process.run_id))
+            if process.state == "running" and process.pending:
+                label = f"the caller of {process.identity} is cancelled"
+                yield Option(1, label, partial(self._cancel_caller, process))
+
+    def _cancel(self, run_id: str) -> None:
+        self.is_cancelled = self.is_disturbed = True
+        self.people.append(f"cancel {run_id}")
+        self.store.request_cancel(run_id)
+
+    def _cancel_caller(self, process: Process) -> None:
+        self.is_cancelled = self.is_disturbed = True
+        process.history.append(("cancelled", self.now))
+        process.task.cancel()
+
+    # ------------------------------------------------------------------ people
+
+    def open_questions(self, run_id: str = "") -> list[ApprovalRequest]:
+        """Return the questions that wait for a word."""
+        return list(self.store.list_approvals(state="open", run_id=run_id))
+
+    def say(self, label: str, word: Callable[[], object]) -> None:
+        """Give a person's word; one that comes too late changes nothing."""
+        self.people.append(label)
+        with suppress(hr.ConfigError):
+            word()
+
+    # ------------------------------------------------------------------ the state, to see the same one again
+
+    def key(self) -> int:
+        """Return a digest of everything that decides what may happen from now on."""
+        store = self.store
+        rows = (
+            (row.scope, row.key, row.state, row.fence, row.lease_until, row.epoch, repr(row.value))
+            for row in store._ledger.rows.values()
+        )  # fmt: skip
+        questions = (
+            (each.id, each.state, tuple(each.agreed), repr(each.edited), each.used_by)
+            for each in store._approvals.values()
+        )
+        runs = (
+            (each.run_id, each.epoch, each.status, each.cancel_requested)
+            for each in store._runs.values()
+        )
+        return hash(
+            (
+                self.now,
+                self.is_deployed,
+                self.last.name if self.last else "",
+                tuple((each.state, *each.history) for each in self.processes),
+                tuple(rows),
+                tuple(questions),
+                tuple(runs),
+                tuple((run_id, tuple(steps)) for run_id, steps in store._steps.items()),
+                tuple(self.effects),
+                len(self.late),
+                tuple(self.people),
+            )
+        )
+
+
+CURRENT: World | None = None
+"""The world that is run just now: tools are made once for many worlds, and find theirs here."""
+
+
+def current() -> World:
+    """Return the world that is run just now."""
+    assert CURRENT is not None
+    return CURRENT
+
+
+def base_key(key: str) -> str:
+    """Return the key of a write without what marks a repetition that a person wanted."""
+    return key.partition("/again-")[0]
+
+
+def _answer_attempt(future: asyncio.Future[str], how: str, act: str) -> None:
+    if how == "ok":
+        future.set_result(f"receipt-{act}")
+    elif "answer is lost" in how:
+        future.set_exception(ConnectionResetError("lost"))
+    elif how == "NoEffect":
+        future.set_exception(hr.NoEffect("cannot be reached"))
+    elif how == "refused":
+        future.set_exception(ConnectionRefusedError("refused"))
+    elif how == "ToolError":
+        future.set_exception(hr.ToolError("the far side said no"))
