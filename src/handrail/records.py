@@ -275,6 +275,12 @@ class ApprovalRequest(Struct, frozen=True):
         """Whether it waits for the result of its call, and not for an approval."""
         return self.reason == AWAITS_RESULT
 
+    @property
+    def barred(self) -> str:
+        """The person whose approval does not count because the call is made for them; empty where there is none."""
+        is_barred = self.principal and not_counted(self.principal, self)
+        return self.principal if is_barred else ""
+
     def with_decision(
         self,
         *,
@@ -534,6 +540,11 @@ class WriteRecord(Struct, frozen=True):
         return (
             f"its process died or lost its lease; started {describe_time(self.begun)}"
         )
+
+    @property
+    def is_open(self) -> bool:
+        """Whether nobody has recorded how it ended: it may have had its effect."""
+        return self.state not in ("done", "failed")
 
     def is_abandoned(self, now: float) -> bool:
         """Whether it has no end and nobody performs it any more: its process has died, or its lease is over."""

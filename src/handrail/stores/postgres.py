@@ -56,8 +56,8 @@ except ImportError as missing:
     ) from missing
 
 _SQL = statements("postgres.sql")
-_MIGRATIONS = tuple(name for name in _SQL if name.startswith("schema_"))
-VERSION = len(_MIGRATIONS)
+VERSION = 1
+"""The version of the tables that this handrail makes and opens."""
 """The version of the tables that this handrail knows."""
 
 _BEGUN = 8
@@ -160,7 +160,7 @@ class PostgresConnection:
         if settings:
             return  # the tables are there
         try:
-            self._migrate(create)
+            self._make_tables(create)
         except psycopg.Error as error:
             self._db.close()
             message = f"the tables of {self.place} cannot be made: {_first_line(error)}"
@@ -506,29 +506,27 @@ class PostgresConnection:
             sleep(wait_s)
             wait_s = min(2 * wait_s, 1.0)
 
-    def _migrate(self, create: bool) -> None:
+    def _make_tables(self, create: bool) -> None:
         """Make the tables where there are none, one process after the other."""
         with self._db.transaction():
             self._db.execute(_SQL["patiently"], (True,))
             self._db.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
             [table] = self._db.execute(_SQL["version"]).fetchone() or [None]
-            version = 0
             if table:
                 [version] = self._db.execute(
                     "SELECT max(version) FROM schema_version"
                 ).fetchone() or [0]
-            elif not create:
+                if version != VERSION:
+                    raise ConfigError(
+                        f"the store {self.place} has version {version} and this handrail knows {VERSION}; "
+                        "open it with the handrail that made it, or name another database"
+                    )
+                return
+            if not create:
                 raise ConfigError(f"there is no store in {self.place}")
-            else:
-                self._db.execute("CREATE SCHEMA IF NOT EXISTS handrail")
-            if version > VERSION:
-                raise ConfigError(
-                    f"the store {self.place} has version {version} and this handrail knows {VERSION}; "
-                    "use a newer handrail"
-                )
-            for number, migration in enumerate(_MIGRATIONS[version:], version + 1):
-                self._db.execute(_SQL[migration])
-                self._db.execute(_SQL["migrated"], (number,))
+            self._db.execute("CREATE SCHEMA IF NOT EXISTS handrail")
+            self._db.execute(_SQL["schema"])
+            self._db.execute(_SQL["made"], (VERSION,))
 
     @contextmanager
     def _translate_errors(self) -> Iterator[None]:

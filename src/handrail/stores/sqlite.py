@@ -54,8 +54,8 @@ _INCREMENTAL = 2
 _SHRINK_PAGES = 128
 
 _SQL = statements("sqlite.sql")
-_MIGRATIONS = tuple(name for name in _SQL if name.startswith("schema_"))
-VERSION = len(_MIGRATIONS)
+VERSION = 1
+"""The version of the tables that this handrail makes and opens."""
 """The version of the tables that this handrail knows."""
 
 _BEGUN = 8
@@ -376,16 +376,16 @@ class SqliteConnection:
         self._db.execute("PRAGMA synchronous=FULL")
         self._db.execute("BEGIN IMMEDIATE")
         version = self._version()
-        if version > VERSION:
-            raise ConfigError(
-                f"the store {self.file} has version {version} and this handrail knows {VERSION}; use a newer handrail"
-            )
-        for migration in _MIGRATIONS[version:]:
-            for statement in _SQL[migration].split(";\n"):
+        if not version:
+            for statement in _SQL["schema"].split(";\n"):
                 if statement.strip():
                     self._db.execute(statement)
-            version += 1
-            self._db.execute(_SQL["migrated"], (version,))
+            self._db.execute(_SQL["made"], (VERSION,))
+        elif version != VERSION:
+            raise ConfigError(
+                f"the store {self.file} has version {version} and this handrail knows {VERSION}; "
+                "open it with the handrail that made it, or name another file"
+            )
         self._db.execute("COMMIT")
 
     def _become_wal(self) -> None:
