@@ -59,6 +59,7 @@ VERSION = 1
 """The version of the tables that this handrail knows."""
 
 _BEGUN = 8
+_OPEN = ("claimed", "waiting")
 """The position of `begun` among the columns of a row."""
 
 # `json_each` with ON CONFLICT, and dropping columns in later migrations, need no newer one.
@@ -194,8 +195,8 @@ class SqliteConnection:
     ) -> None:
         """See `database.Connection.write`."""
         with self._at_work:
-            whole = [*new, *(row for row in old if row.state == "claimed")]
-            ended = [row for row in old if row.state != "claimed"]
+            whole = [*new, *(row for row in old if row.state in _OPEN)]
+            ended = [row for row in old if row.state not in _OPEN]
             self._run_with(
                 _SQL["write"],
                 [(*row_values(row), self._owner, self._now) for row in whole],
