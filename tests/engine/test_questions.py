@@ -291,7 +291,8 @@ def test_words_of_two_people_are_counted_apart(store):
         word = hr.Approval(True, by=by)
         assert bank.hand_over(words={"c1": word}, principal="otto").question
     assert bank.refunds == []
-    assert bank.hand_over(words={"c1": hr.Approval(True, by="ben")}).ok
+    word = hr.Approval(True, by="ben")
+    assert bank.hand_over(words={"c1": word}, principal="otto").ok
     bank.runtime.close()
 
 
