@@ -22,7 +22,9 @@ class Bank:
     def __init__(self, kind, folder, approver=None, **declared):
         self.store = SqliteStore(folder / "bank.db")
         self.closed, self.keys, self.breaks = [], [], 0
-        tool = hr.FunctionTool(self.close, **{"effect": "write", **declared})
+        tool = hr.FunctionTool(
+            self.close, **{"effect": "write", "trust": "trusted", **declared}
+        )
         how = {"policy": hr.Policy(ask_from=None), "backoff": hr.Backoff(0, 0)}
         self.driver = Driver(
             kind, [tool], {**how, "store": self.store, "approver": approver}

@@ -383,14 +383,14 @@ def test_the_text_of_an_exception_reaches_no_model(drive):
     assert "hunter2" not in repr(results) + "".join(result.text for result in results)
 
 
-def test_a_value_that_cannot_be_written_as_json_is_a_result_all_the_same(drive):
+def test_a_value_that_cannot_be_written_as_json_is_named_by_its_class(drive):
     class Opaque:
         def __repr__(self):
-            return "<opaque>"
+            return "holds a secret"
 
     assert (
         drive([hr.FunctionTool(Opaque, name="see", effect="read")]).call("see").text
-        == '"<opaque>"'
+        == '"<Opaque>"'
     )
 
 
@@ -1618,7 +1618,7 @@ def test_a_result_that_raises_when_it_is_written_down_is_a_result_all_the_same(
         ]
     )
     result = driver.call("total")
-    assert (result.ok, result.text) == (True, "<Broken>")
+    assert (result.ok, result.text) == (True, '"<Broken>"')
 
 
 # -- what stays behind -------------------------------------------------------------------------------------------------

@@ -582,7 +582,7 @@ class BaseTool:
             return None
         if self.resource and not self._names_resources:
             return None
-        if self.writes and not self._has_default_key:
+        if self.writes and not self.has_default_key:
             return None
         if any(getattr(self, setting) for setting in _DECIDING):
             return None
@@ -639,7 +639,7 @@ class BaseTool:
         return not (self.writes or self.resource or self.sends)
 
     @property
-    def _has_default_key(self) -> bool:
+    def has_default_key(self) -> bool:
         """Whether the key of a write is its place in the run."""
         resolves = getattr(self.resolve_key, "__func__", None)
         return not self.key and resolves is BaseTool.resolve_key
