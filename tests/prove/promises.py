@@ -228,8 +228,11 @@ def _has_act(world: World, key: str) -> bool:
 
 
 def _delivered(world: World, told: Told) -> Iterator[str]:
-    if not world.scenario.declare.get("deferred") or world.is_deployed:
+    scenario = world.scenario
+    if not scenario.declare.get("deferred") or world.is_deployed:
         return
+    if not scenario.is_write or len(scenario.orders) > 1 or world.is_cancelled:
+        return  # the sentence is about writes; of several calls, the world does not know which one it was
     for name, results in told.items():
         if not results:
             continue
