@@ -192,8 +192,9 @@ class SqliteConnection:
     ) -> None:
         """See `database.Connection.write`."""
         with self._at_work:
-            whole = [*new, *(row for row in old if row.state == "claimed")]
-            ended = [row for row in old if row.state != "claimed"]
+            under_way = ("claimed", "waiting")
+            whole = [*new, *(row for row in old if row.state in under_way)]
+            ended = [row for row in old if row.state not in under_way]
             self._run_with(
                 _SQL["write"],
                 [(*row_values(row), self._owner, self._now) for row in whole],
