@@ -1,4 +1,4 @@
-"""Notices that somebody in another process has asked to end a run which this process carries out.
+"""Ends the runs of this process that another process has cancelled.
 
 One question to the store serves all runs of a deployment, so a thousand runs cost as much as one.
 """
@@ -18,7 +18,7 @@ from handrail.logs import log
 from handrail.ports import SubmittedRunStore
 
 CANCEL_LOOK_S = 0.5
-"""How often the store is asked while a run is under way. Whoever cancels a run sees it end within a second."""
+"""Seconds between two questions to the store while a run is under way: a cancelled run ends within a second."""
 
 
 class CancelWatch:
@@ -37,7 +37,7 @@ class CancelWatch:
         self._answer: StoreAnswer[None] = None
 
     def begin(self, loop: AbstractEventLoop) -> None:
-        """Begin to ask, from a running event loop; from any thread."""
+        """Begin to ask on a running event loop. Safe to call from any thread."""
         if loop not in self._loops:
             self._loops.add(loop)
             loop.call_soon_threadsafe(self._set_timer, loop, context=Context())
