@@ -19,9 +19,9 @@ from benchmarks.loops import FakeModel
 from benchmarks.measuring import Figure, interleaved
 from benchmarks.one_call import READ, get_weather
 from handrail.effects import Claim, ClaimState, Settle
-from handrail.engine.active_run import new_run_id
 from handrail.futures import wait_for
 from handrail.ports import Store
+from handrail.records import new_run_id
 from handrail.stores.sqlite import SqliteStore
 
 CALLERS = (1, 4, 16, 64)

@@ -30,9 +30,9 @@ def desk_in(place: Path, *, kills: bool) -> list[hr.FunctionTool]:
         return hr.Found(f"opened: {ticket.read_text()}") if ticket.exists() else hr.NotFound()
 
     ways: dict[str, dict[str, Any]] = {"nothing": {}, "verify": {"verify": look}, "replay": {"replay": "key"}}
-    key = "ticket:{request_id}"
     return [
-        hr.FunctionTool(create, name=way, effect="write", key=key, timeout_s=0.5, **how) for way, how in ways.items()
+        hr.FunctionTool(create, name=way, effect="write", key=f"{way}:{{request_id}}", timeout_s=0.5, **how)
+        for way, how in ways.items()
     ]
 
 

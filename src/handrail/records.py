@@ -8,6 +8,7 @@ see `docs/decisions/0012-the-short-way.md`.
 from __future__ import annotations
 
 import json
+import re
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -19,6 +20,8 @@ from msgspec.structs import replace
 from handrail.errors import Json, RunNameTaken
 from handrail.invisible import is_unseen
 from handrail.process_identity import has_died_here, has_left, is_gone
+from handrail.surroundings.chance import token_hex
+from handrail.surroundings.clock import unix_time
 
 JOURNAL_V = 2
 """The version of the JSON in runs and steps. A run of a newer one is refused."""
@@ -30,6 +33,20 @@ RecordStatus: TypeAlias = Literal[
 a run that its process left unfinished: any process may resume it."""
 
 StepKind: TypeAlias = Literal["model", "call", "person", "question", "fold"]
+
+
+_RUN_NAME = re.compile(r"r_([0-9a-f]{11})[0-9a-f]{16}")
+
+
+def new_run_id() -> str:
+    """Return the name of a run that nobody named: by time and 64 random bits, since a store may keep millions."""
+    return f"r_{int(unix_time() * 1000):011x}{token_hex(8)}"
+
+
+def run_name_time(run_id: str) -> float:
+    """Return the Unix time at which `new_run_id` made a part of this name, the last one; 0.0 if it made none."""
+    times = _RUN_NAME.findall(run_id)
+    return int(times[-1], 16) / 1000 if times else 0.0
 
 
 class JournalStep(Struct, frozen=True, gc=False):
@@ -259,6 +276,12 @@ class ApprovalRequest(Struct, frozen=True):
     def awaits_result(self) -> bool:
         """Whether it waits for the result of its call, and not for an approval."""
         return self.reason == AWAITS_RESULT
+
+    @property
+    def barred(self) -> str:
+        """The person whose approval does not count because the call is made for them; empty where there is none."""
+        is_barred = self.principal and not_counted(self.principal, self)
+        return self.principal if is_barred else ""
 
     def with_decision(
         self,
@@ -490,6 +513,11 @@ class WriteRecord(Struct, frozen=True):
             return self.doubt
         lost = "" if has_died_here(self.owner) else " or lost its lease"
         return f"its process died{lost}; it was started {describe_time(self.begun)}"
+
+    @property
+    def is_open(self) -> bool:
+        """Whether nobody has recorded how it ended: it may have had its effect."""
+        return self.state not in ("done", "failed")
 
     def is_abandoned(self, now: float) -> bool:
         """Whether it has no end and nobody performs it any more: its process has died, or its lease is over."""

@@ -26,7 +26,6 @@ from handrail.core.retries import Backoff
 from handrail.credentials.secret import Secret
 from handrail.effects import Approval
 from handrail.engine import tool_visibility, verbs
-from handrail.engine.active_run import new_run_id
 from handrail.engine.engine import (
     AskTurn,
     CallFunction,
@@ -44,7 +43,7 @@ from handrail.events import Event
 from handrail.futures import result_now
 from handrail.messages import Finish, Message
 from handrail.ports import Approver, Model, Notifier, Observer, Selector, Store
-from handrail.records import ApprovalRequest, ModelWait
+from handrail.records import ApprovalRequest, ModelWait, new_run_id
 from handrail.runs import Run
 from handrail.surroundings.clock import monotonic, sleep
 from handrail.tools.toolset import Tools, Toolset

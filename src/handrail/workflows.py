@@ -458,11 +458,8 @@ def workflow(
     error: BaseException | None = None
     try:
         if engine.keeps_runs:
-            stored = (
-                stored
-                if stored is not None and has_returned
-                else (yield engine.runs.begin_run(record))
-            )
+            if stored is None or not has_returned:
+                stored = yield engine.runs.begin_run(record)
             engine.attach_journal(active, stored, replaying=has_returned)
         whose["principal"] = active.principal
         for_runs = {"deps": deps, "inject": inject, **whose, **options}
@@ -470,6 +467,15 @@ def workflow(
         ending = Ending("done", "", "" if value is None else as_text(value), value)
     except BaseException as raised:
         ending, error = ending_by_error(raised)
+    ending = yield from _record_end(engine, active, ending)
+    run = engine.finish_run(active, ending)
+    if error is not None:
+        raise error
+    return run
+
+
+def _record_end(engine: Engine, active: ActiveRun, ending: Ending) -> Verb[Ending]:
+    """Append the end of a workflow to its journal; return how it ended, where that is something else now."""
     try:
         if entry := _last_entry(active, ending):
             is_cancelled = yield engine.runs.append_entry(entry)
@@ -484,10 +490,7 @@ def workflow(
         ending = ending_by_error(failure)[0]
         if isinstance(failure, StoreUnavailable):
             engine.release_run(active)
-    run = engine.finish_run(active, ending)
-    if error is not None:
-        raise error
-    return run
+    return ending
 
 
 def _open_run(

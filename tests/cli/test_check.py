@@ -97,3 +97,15 @@ def test_without_a_place_it_says_how_to_name_one(cli):
     result = cli("check")
     assert result.exit_code == 2
     assert "Name where the tools are" in result.stderr
+
+
+def test_a_policy_by_which_people_approve_their_own_calls_is_named(cli, shop, kept):
+    policy = Path("policy.toml")
+    policy.write_text("own_approval = true\n")
+    words = ("check", shop, "--store", kept, "--policy", str(policy), "--json")
+    lines = json.loads(cli(*words).stdout)["lines"]
+    (line,) = [
+        each for each in lines if each["item"] == "approvals" and not each["tool"]
+    ]
+    assert line["pass"] is False
+    assert line["says"] == "the person on whose behalf a call is made may approve it"

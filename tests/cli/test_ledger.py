@@ -224,3 +224,29 @@ def test_a_write_whose_process_was_killed_is_in_doubt_until_a_person_has_looked(
         "--json",
     )
     assert json.loads(told.stdout)["state"] == "done"
+
+
+def test_a_doubt_says_why_and_where_more_is_wherever_it_is_shown(deployed):
+    made = deployed()
+    claim = replace(CLAIM, run_id="desk")
+    with SqliteStore(made.place.removeprefix("sqlite:")) as store:
+        fence = store.claim(claim).result(10).fence
+        why = "attempt 2: ConnectionResetError"
+        store.settle(Settle("", claim.key, fence, "in_doubt", why)).result(10)
+    assert why in made("ledger", "list").stdout
+    shown = made("ledger", "show", claim.key).stdout
+    assert re.search(rf"why +{why}", shown)
+    assert "audit tail --run desk" in shown
+    assert made.json("ledger", "show", claim.key)["why"] == why
+    # calls alone have used this run: it has no journal
+    told = made("runs", "show", "desk").stdout
+    assert "was used by calls alone" in told
+    assert re.search(rf"refund:1 +in doubt +{why}", told)
+    assert "ledger list --run desk" in told
+    (write,) = made.json("runs", "show", "desk")["writes"]
+    assert (write["key"], write["why"]) == (claim.key, why)
+
+
+def test_the_doubt_of_a_write_whose_process_died_says_so(writes):
+    assert "its process died" in writes("ledger", "show", "refund:old").stdout
+    assert "why" not in writes("ledger", "show", "refund:done").stdout

@@ -23,7 +23,7 @@ from handrail.messages import Turn, conversation_of
 from handrail.process_identity import owner
 from handrail.records import JOURNAL_V, JournalEntry, describe_time
 from handrail.stores.sqlite import SqliteStore
-from handrail.testing import call
+from handrail.testing import ScriptedModel, call
 from tests.cli.keeping import ASKING
 from tests.support.terminals import PATIENCE_S
 
@@ -117,6 +117,36 @@ def test_the_list_has_the_newest_first_with_what_was_asked(deployed):
     lines = made("runs", "list").stdout.splitlines()
     assert lines[1].split()[:2] == [second, "done"]
     assert lines[1].endswith("Delete A-1.")
+
+
+def test_the_list_has_what_calls_alone_have_used(cli, tmp_path):
+    @hr.tool(effect="write")
+    def pay(order_id: str) -> str:
+        """Pay an order."""
+        return order_id
+
+    store = f"sqlite:{tmp_path}/store.db"
+    message = {
+        "role": "assistant",
+        "tool_calls": [
+            {
+                "id": "c1",
+                "type": "function",
+                "function": {"name": "pay", "arguments": '{"order_id": "7"}'},
+            }
+        ],
+    }
+    with hr.SyncRuntime([pay], store=store) as runtime:
+        runtime.handle(message, run="ticket-881")
+        stored = runtime.run("Hello.", model=ScriptedModel(["Hello."]))
+    told = cli("runs", "list", "--store", store).stdout.splitlines()
+    [line] = [line for line in told if "ticket-881" in line]
+    assert "calls alone" in line
+    assert "pay" in line
+    assert len([line for line in told if stored.id in line]) == 1
+    told = json.loads(cli("runs", "list", "--store", store, "--json").stdout)
+    assert [each["run_id"] for each in told["calls"]] == ["ticket-881"]
+    assert [each["run_id"] for each in told["runs"]] == [stored.id]
 
 
 def test_a_list_that_is_cut_says_that_there_are_more(deployed):

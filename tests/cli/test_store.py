@@ -8,10 +8,12 @@ import subprocess
 import sys
 from collections import Counter
 from contextlib import closing
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from msgspec.structs import replace
 
+import handrail as hr
 from handrail.cli.commands.store import describe_deleted
 from handrail.cli.exits import Exit
 from handrail.effects import Claim, ClaimState, Settle
@@ -20,6 +22,7 @@ from handrail.records import ApprovalRequest, AuditEntry
 from handrail.stores import retention
 from handrail.stores.sqlite import VERSION, SqliteStore
 from handrail.sync import SyncRuntime
+from handrail.testing import ScriptedModel, call
 
 AN_HOUR = retention.Retention(runs_s=3600.0, results_s=3600.0)
 A_WRITE = Claim("", "refund:1", b"fp", "r1", "none", 600.0, guard=False)
@@ -102,6 +105,7 @@ def test_info_is_told_as_json(cli, place):
     ("info", "sqlite:{}/none.db"),
     ("keep", "sqlite:{}/none.db", "--runs", "1d"),
     ("copy", "sqlite:{}/none.db", "sqlite:{}/other.db"),
+    ("restored", "sqlite:{}/none.db", "--since", "2026-11-27"),
 ])  # fmt: skip
 def test_a_store_that_is_not_there_is_not_made(cli, tmp_path, words):
     told = cli("store", *(word.format(tmp_path) for word in words))
@@ -114,6 +118,122 @@ def test_a_store_in_memory_cannot_be_looked_after(cli):
     told = cli("store", "info", "memory:")
     assert told.exit_code == Exit.USAGE
     assert "ends with its process" in told.stderr
+
+
+@pytest.fixture
+def paid():
+    """What was paid, in the world: it knows nothing of stores."""
+    return []
+
+
+@pytest.mark.parametrize(("extra", "code", "effects"), [
+    ({}, "IN_DOUBT", 1),
+    ({"replay": "key"}, None, 2),  # the far side knows its key, and does it once
+    ({"verify": True}, None, 1),
+])  # fmt: skip
+def test_a_write_that_a_restored_store_has_forgotten_is_not_performed_again_unawares(
+    cli, tmp_path, paid, extra, code, effects
+):
+    if "verify" in extra:
+        extra = {"verify": lambda arguments, context: hr.Found(arguments["order_id"])}
+
+    @hr.tool(effect="write", key="pay:{order_id}", timeout_s=5, **extra)
+    def pay(order_id: str) -> str:
+        """Pay an order."""
+        paid.append(order_id)
+        return order_id
+
+    store, copy = f"sqlite:{tmp_path}/store.db", f"sqlite:{tmp_path}/copy.db"
+
+    def ask():
+        with SyncRuntime([pay], store=store) as runtime:
+            return runtime.call("pay", {"order_id": "7"})
+
+    with SqliteStore(tmp_path / "store.db"):
+        pass
+    assert cli("store", "copy", store, copy).exit_code == Exit.OK
+    assert ask().ok
+    (tmp_path / "store.db").unlink()
+    assert cli("store", "copy", copy, store).exit_code == Exit.OK
+    an_hour_ago = datetime.now(UTC) - timedelta(hours=1)
+    cli("store", "restored", store, "--since", f"{an_hour_ago:%Y-%m-%dT%H:%M:%S}")
+    with file(store) as opened:  # what was under way then has ended
+        opened.execute("UPDATE restored SET at = at - 600")
+    result = ask()
+    assert (result.failure and result.failure.code) == code
+    assert len(paid) == effects
+    if code:
+        listed = cli("ledger", "list", "--state", "in_doubt", "--store", store)
+        assert "pay:7" in listed.stdout
+        cli(
+            "ledger", "resolve", "pay:7", "--happened", "--by", "anna", "--store", store
+        )
+        assert ask().ok
+        assert len(paid) == 1
+
+
+def test_a_run_that_was_under_way_when_the_copy_was_taken_does_nothing_again_unawares(
+    cli, tmp_path, paid
+):
+    @hr.tool(effect="write", approve=True, timeout_s=5)
+    def pay(order_id: str) -> str:
+        """Pay an order."""
+        paid.append(order_id)
+        return order_id
+
+    store, copy = f"sqlite:{tmp_path}/store.db", f"sqlite:{tmp_path}/copy.db"
+    model = ScriptedModel([call("pay", order_id="7"), "Done."])
+
+    def approve_and_resume():
+        with SyncRuntime([pay], store=store) as runtime:
+            [question] = runtime.approvals.list(state="open")
+            runtime.approvals.approve(question.id, by="anna")
+            return runtime.resume(run.id, model=model)
+
+    with SyncRuntime([pay], store=store) as runtime:
+        run = runtime.run("Pay it.", model=model)
+    cli("store", "copy", store, copy)
+    assert approve_and_resume().status == "done"
+    (tmp_path / "store.db").unlink()
+    cli("store", "copy", copy, store)
+    cli("store", "restored", store, "--since", "2020-01-01")
+    model = ScriptedModel(["I do not know whether it is paid."])
+    resumed = approve_and_resume()
+    assert len(paid) == 1
+    assert "IN_DOUBT" in [
+        message.result.failure and message.result.failure.code
+        for message in resumed.messages
+        if isinstance(message, hr.messages.ToolMessage)
+    ]
+    with SyncRuntime([pay], store=store, approver=lambda _: True) as runtime:
+        later = runtime.run(
+            "Pay it.", model=ScriptedModel([call("pay", order_id="8"), "Done."])
+        )
+    assert later.status == "done"
+    assert paid == ["7", "8"]
+
+
+def test_a_restored_store_says_so_until_it_is_cleared(cli, place):
+    marked = cli("store", "restored", place, "--since", "2020-01-01T00:00:00+02:00")
+    assert "what was recorded from 2019-12-31 22:00:00 UTC to " in marked.stdout
+    assert "1 failed write is forgotten" in marked.stdout
+    assert "is lost" in cli("store", "info", place).stdout
+    assert json.loads(cli("store", "info", place, "--json").stdout)["restored"]
+    assert "are new again" in cli("store", "restored", place, "--clear").stdout
+    assert "was not marked" in cli("store", "restored", place, "--clear").stdout
+    assert "is lost" not in cli("store", "info", place).stdout
+
+
+@pytest.mark.parametrize(("words", "reason"), [
+    ((), "Give one of --since TIME and --clear."),
+    (("--clear", "--since", "2026-11-27"), "Give one of --since TIME and --clear."),
+    (("--since", "2999-01-01"), "in the future"),
+    (("--since", "yesterday"), "yesterday"),
+])  # fmt: skip
+def test_a_mark_names_the_time_of_the_copy_or_is_cleared(cli, place, words, reason):
+    told = cli("store", "restored", place, *words)
+    assert told.exit_code == Exit.USAGE
+    assert reason in told.stderr
 
 
 def test_a_copy_holds_what_the_store_held(cli, tmp_path, place):

@@ -14,8 +14,8 @@ from pydantic import BaseModel, field_validator
 from handrail import logs
 from handrail.calls import ToolCall
 from handrail.core.admission import ParsedCall, admit, parse_call
+from handrail.core.plain_calls import admit_quickly
 from handrail.core.policy import Decision, Policy, Rule, Verdict
-from handrail.core.quick_admission import admit_quickly
 from handrail.core.writes import LEASE_BEYOND_TIMEOUT_S, LONGEST_LEASE_S
 from handrail.effects import (
     Approval,

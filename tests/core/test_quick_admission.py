@@ -16,8 +16,8 @@ from handrail.calls import ToolCall
 from handrail.context import Injected
 from handrail.core.admission import ParsedCall, admit, parse_call
 from handrail.core.budgets import Budget
+from handrail.core.plain_calls import admit_quickly
 from handrail.core.policy import Decision, Policy, Rule, Verdict
-from handrail.core.quick_admission import admit_quickly
 from handrail.errors import Code, Failure, ToolDefinitionError
 from handrail.events import CallFinished
 from handrail.sync import SyncRuntime

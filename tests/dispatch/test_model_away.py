@@ -17,7 +17,7 @@ from handrail.engine import model_calls
 from handrail.errors import ConfigError, RunUnderWay
 from handrail.futures import result_now
 from handrail.journal.codec import model_key
-from handrail.records import MOST_TAKEOVERS, JournalEntry, JournalStep, ModelWait
+from handrail.records import MOST_TAKEOVERS, JournalEntry, JournalStep
 from handrail.testing import Fault, ScriptedServer, call
 from handrail.testing.crashes import opener
 from tests.dispatch.test_worker import (
@@ -538,29 +538,6 @@ def test_a_server_that_refuses_connections_is_waited_for(place, client, server):
             door_to(server, port),
             working(place, Payments().tools()) as worker,
         ):
-            await wake(client, worker)
-            return await result(client, "r")
-
-    assert asyncio.run(go_on()).text == "Done."
-
-
-def test_runs_that_wait_in_a_store_of_the_version_before_go_on(place, client):
-    client.submit("Go.", run_id="r")
-    postpone(client, "r", wait_s=30.0)
-    for column in ("model_turn", "model_tries", "model_waited_s"):
-        rows(client, f"ALTER TABLE submitted DROP COLUMN {column}")
-    before = 13
-    if place.startswith("postgres"):
-        before = 14
-        rows(client, "DROP FUNCTION commit_group_2")  # of the version after
-    rows(client, f"DELETE FROM schema_version WHERE version > {before} RETURNING 1")
-    with hr.SyncRuntime([], store=place) as later:
-        told = submission(later, "r")
-        assert told.note.endswith("UTC: a lease")
-        assert (told.segment, told.model_wait) == (1, ModelWait())
-
-    async def go_on():
-        async with working(place, [], "Done.") as worker:
             await wake(client, worker)
             return await result(client, "r")
 

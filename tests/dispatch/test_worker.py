@@ -286,6 +286,33 @@ def test_an_answer_enqueues_the_next_segment_in_the_same_transaction(place, clie
     assert shop.happened == ["delete 7"]
 
 
+def test_whoever_submits_a_run_is_not_one_of_the_people_who_agree_to_its_call(
+    place, client
+):
+    paid = []
+
+    @hr.tool(effect="destructive", required_approvals=2)
+    def pay(order: str) -> str:
+        """Pay."""
+        paid.append(order)
+        return "paid"
+
+    async def carry_out():
+        async with working(place, [pay], call("pay", order="7"), "Done."):
+            return await result(client, "r")
+
+    client.submit("Go.", run_id="r", principal="alice")
+    assert asyncio.run(carry_out()).status == "waiting"
+    [question] = result_now(client.store.list_approvals())
+    assert question.principal == "alice"
+    with pytest.raises(ConfigError, match="alice is whom the run acts for"):
+        admin.approve(client.store, question.id, by="alice")
+    for name in ("bob", "cleo"):
+        admin.approve(client.store, question.id, by=name)
+    assert asyncio.run(carry_out()).text == "Done."
+    assert paid == ["7"]
+
+
 def test_an_answer_that_comes_while_the_segment_runs_is_not_lost(place, client):
     shop = Shop()
 

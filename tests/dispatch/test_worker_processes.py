@@ -30,14 +30,14 @@ pytest.importorskip("psycopg", reason="no psycopg: install handrail[postgres]")
 
 from benchmarks import workers
 
-SOON_S = 60
+SOON_S = 120
 HANDRAIL = [sys.executable, "-m", "handrail"]
 TOOLS = '''
 import time
 from pathlib import Path
 import handrail as hr
 
-@hr.tool(effect="read", timeout_s=60)
+@hr.tool(effect="read", timeout_s=300)
 def hold() -> str:
     """Wait until the gate is open."""
     Path("inside").touch()
@@ -105,23 +105,24 @@ def test_a_worker_that_is_told_to_end_finishes_what_it_has_begun(folder, model, 
     assert json.loads(submitted.stdout)["run_id"] == "r"
     listed = handrail(folder, "runs", "list")
     assert "queued in default" in listed.stdout
-    with worker(folder, model, "--health", "0", "--grace", "50") as process:
+    with worker(folder, model, "--health", "0", "--grace", "100") as process:
         wait_until((folder / "inside").exists, process)
         assert f":{process.pid}" in handrail(folder, "runs", "list").stdout
         assert re.match(r"\d{4}-\d\d-\d\d [\d:,]{12} UTC INFO ", logged(folder))
         address = logged(folder).partition("health is answered on ")[2].split()[0]
-        assert urllib.request.urlopen(f"{address}/readyz", timeout=10).status == 200
-        # a wrapper, such as `timeout`, tells the process and then its group
-        process.send_signal(told)
-        process.send_signal(told)
+        assert urllib.request.urlopen(f"{address}/readyz", timeout=SOON_S).status == 200
+        # a wrapper, such as `timeout`, tells the process and then its group: both wait for the process here
+        again = signal.SIGINT if told == signal.SIGTERM else signal.SIGTERM
+        for number in (signal.SIGSTOP, told, again, signal.SIGCONT):
+            process.send_signal(number)
         wait_until(lambda: "ending: " in logged(folder), process)
         process.send_signal(signal.SIGHUP)
         with pytest.raises(urllib.error.HTTPError, match="503") as refused:
-            urllib.request.urlopen(f"{address}/readyz", timeout=10)
+            urllib.request.urlopen(f"{address}/readyz", timeout=SOON_S)
         refused.value.close()
         (folder / "gate").touch()
         assert process.wait(SOON_S) == 0
-    waited = handrail(folder, "runs", "wait", "r", "--within", "5")
+    waited = handrail(folder, "runs", "wait", "r", "--within", "50")
     assert (waited.returncode, waited.stdout) == (0, "Done.\n")
     assert "run r, segment 1, attempt 1, queue default: done" in logged(folder)
 
@@ -180,7 +181,10 @@ def test_a_run_that_waits_for_its_model_outlives_the_worker_that_asked(folder):
         with worker(folder, server.model, "--health", "0") as process:
             wait_until(lambda: "put back for" in logged(folder), process)
             address = logged(folder).partition("health is answered on ")[2].split()[0]
-            assert urllib.request.urlopen(f"{address}/readyz", timeout=10).status == 200
+            assert (
+                urllib.request.urlopen(f"{address}/readyz", timeout=SOON_S).status
+                == 200
+            )
             process.kill()
             process.wait()
         why = "its model is away: scripted at http://127.0.0.1:"

@@ -7,6 +7,7 @@ import pytest
 import handrail as hr
 from handrail import admin
 from handrail.errors import Code
+from handrail.futures import result_now
 from handrail.stores.sqlite import SqliteStore
 from handrail.testing import ScriptedModel, call
 from tests.engine.test_engine import WaitingModel, codes_of
@@ -157,3 +158,42 @@ def test_a_cancelled_run_that_was_taken_up_again_goes_on(drive, gate, tmp_path):
     gate.open()
     assert again.result(BOUND_S).text == "It works."
     store.close()
+
+
+def test_what_ends_a_run_that_is_cancelled_elsewhere_may_wait_for_the_store(
+    drive, gate, stores
+):
+    here, elsewhere = stores
+    driver = drive([], store=here)
+    begun = driver.start("run", "?", run_id="r", model=WaitingModel(["never"], gate))
+    gate.wait_for()
+    seen = []
+
+    def stop():  # as a run does that is to end the runs of its tools
+        seen.append(result_now(here.request_cancel("r")))
+
+    driver.runtime._engine._deployment.live["r"].stops.insert(0, stop)
+    admin.cancel(elsewhere, "r", by="anna")
+    until(lambda: seen, "the store waits for itself")
+    assert begun.result(BOUND_S).status == "cancelled"
+
+
+def test_the_runs_of_its_tools_end_with_a_run_that_is_cancelled_elsewhere(
+    drive, gate, stores
+):
+    here, elsewhere = stores
+
+    @hr.tool(effect="read", timeout_s=10 * BOUND_S)
+    async def delegate(context: hr.Context[None]) -> str:
+        """Let another agent work."""
+        ended = await context.run("?", model=ScriptedModel([call("work"), "done"]))
+        return ended.text
+
+    work = tool_at(gate, how="task", timeout_s=10 * BOUND_S)
+    begun = drive([delegate, work], store=here).start(
+        "run", "?", run_id="r", model=ScriptedModel([call("delegate"), "never"])
+    )
+    gate.wait_for()
+    admin.cancel(elsewhere, "r", by="anna")
+    assert begun.result(BOUND_S).status == "cancelled"
+    until(lambda: gate.cancelled, "the inner run goes on")

@@ -6,10 +6,13 @@ What is known of a call comes before what is allowed now: whoever was told that 
 import asyncio
 import time
 from typing import Literal
+from uuid import uuid4
 
 import pytest
 
 import handrail as hr
+from handrail import admin
+from handrail.errors import StoreUnavailable
 from handrail.stores.memory_runs import FullMemoryStore
 from handrail.stores.sqlite import SqliteStore
 from handrail.testing import ScriptedModel, call
@@ -220,3 +223,229 @@ def test_a_write_goes_on_by_its_class_where_its_tool_still_fits(
     (told,) = [each.result for each in run.messages if isinstance(each, hr.ToolMessage)]
     assert told.ok
     assert deploys.paid == paid
+
+
+# ---------------------------------------------------------------------- the model calls once more
+
+
+class Mortal:
+    """What makes a store one whose process dies when a write has ended."""
+
+    dies = True
+
+    def settle(self, settle):
+        if self.dies:
+            raise Died
+        return super().settle(settle)
+
+
+@pytest.fixture(scope="module")
+def dsn():
+    """A database of our own."""
+    pytest.importorskip("psycopg", reason="no psycopg: install handrail[postgres]")
+    from tests.stores.servers import started
+
+    server = started()
+    yield server.dsn
+    server.remove()
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
+def each_store(request, tmp_path):
+    """A store of each kind whose process dies when a write has ended."""
+    if request.param == "memory":
+        yield MortalMemory()
+        return
+    if request.param == "sqlite":
+        made = type("MortalSqlite", (Mortal, SqliteStore), {})(tmp_path / "h.db")
+    else:
+        server = request.getfixturevalue("dsn")
+        # only here: without its extra it cannot be imported
+        from handrail.stores.postgres import PostgresStore
+
+        made = type("MortalPostgres", (Mortal, PostgresStore), {})(server)
+    yield made
+    made.close()
+
+
+def start_and_die(store, tools, model, run_id):
+    with (
+        pytest.raises(Died),
+        hr.SyncRuntime(tools, store=store) as runtime,
+    ):
+        runtime.run("q", model=model, run_id=run_id)
+    store.dies = False
+
+
+def told(run):
+    return [each.result for each in run.messages if isinstance(each, hr.ToolMessage)]
+
+
+ONCE_MORE = {
+    "a parameter": call("pay", x="A", note="n"),
+    "an enum": call("pay", x="a"),
+    "a rule": call("pay", x="ORD-A"),
+    "a name": call("pay_order", x="A"),
+}
+
+
+def begins_with_ord(x):
+    return None if x.startswith("ORD-") else "the number must begin with ORD-"
+
+
+def redeploy(deploys, redeployed):
+    if redeployed == "a rule":
+        return [deploys.tool(check=begins_with_ord)]
+    make, _ = REDEPLOYED[redeployed]
+    return make(deploys)
+
+
+@pytest.mark.parametrize("redeployed", ONCE_MORE)
+def test_a_write_is_not_called_once_more_where_an_earlier_call_of_the_run_may_have_done_it(
+    on, each_store, redeployed
+):
+    deploys, run_id = Deploys(), f"r{uuid4().hex}"
+    again = ONCE_MORE[redeployed]
+    model = ScriptedModel([call("pay", x="A"), again, "Done."])
+    start_and_die(each_store, [deploys.tool()], model, run_id)
+    tools = redeploy(deploys, redeployed)
+    run = on(each_store, tools, "resume", run_id, model=model)
+    first, second = told(run)
+    assert (first.failure.code, second.failure.code) == ("IN_DOUBT", "IN_DOUBT")
+    assert "an earlier call of `pay` in this run" in second.failure.message
+    assert f"handrail ledger resolve {run_id}/1/0" in second.failure.suggestion
+    assert (run.status, deploys.paid) == ("done", ["A"])
+
+
+@pytest.mark.parametrize("redeployed", ONCE_MORE)
+def test_a_write_is_not_called_once_more_after_a_further_crash(
+    on, each_store, redeployed
+):
+    deploys, run_id = Deploys(), f"r{uuid4().hex}"
+    again = ONCE_MORE[redeployed]
+
+    def die(messages):
+        raise Died
+
+    model = ScriptedModel([call("pay", x="A"), die])
+    start_and_die(each_store, [deploys.tool()], model, run_id)
+    tools = redeploy(deploys, redeployed)
+    with (
+        pytest.raises(Died),
+        hr.SyncRuntime(tools, store=each_store) as runtime,
+    ):
+        runtime.resume(run_id, model=model)
+    model = ScriptedModel([call("pay", x="A"), again, "Done."])
+    run = on(each_store, tools, "resume", run_id, model=model)
+    assert [each.failure.code for each in told(run)] == ["IN_DOUBT", "IN_DOUBT"]
+    assert (run.status, deploys.paid) == ("done", ["A"])
+
+
+def test_a_write_is_not_called_once_more_in_the_next_round(on, each_store):
+    deploys, run_id = Deploys(), f"r{uuid4().hex}"
+    model = ScriptedModel([call("pay", x="A"), "Unknown."])
+    start_and_die(each_store, [deploys.tool()], model, run_id)
+    tools = [deploys.with_parameter()]
+    on(each_store, tools, "resume", run_id, model=model)
+    again = call("pay", x="A", note="n")
+    model = ScriptedModel([call("pay", x="A"), "Unknown.", again, "Done."])
+    run = on(each_store, tools, "run", "Again!", model=model, after=run_id)
+    assert [each.failure.code for each in told(run)] == ["IN_DOUBT", "IN_DOUBT"]
+    assert deploys.paid == ["A"]
+
+
+def test_a_write_is_called_once_more_when_a_person_has_said_how_the_first_ended(
+    on, each_store
+):
+    deploys, run_id = Deploys(), f"r{uuid4().hex}"
+
+    def resolve(messages):
+        admin.resolve(each_store, "", f"{run_id}/1/0", happened=False, by="anna")
+        return again
+
+    again = call("pay", x="A", note="n")
+    model = ScriptedModel([call("pay", x="A"), again, resolve, "Done."])
+    start_and_die(each_store, [deploys.tool()], model, run_id)
+    run = on(each_store, [deploys.with_parameter()], "resume", run_id, model=model)
+    codes = [each.failure and each.failure.code for each in told(run)]
+    assert codes == ["IN_DOUBT", "IN_DOUBT", None]
+    assert deploys.paid == ["A", "A"]
+
+
+def test_a_write_with_a_key_of_its_own_is_started_beside_one_that_is_out_of_reach(
+    on, each_store
+):
+    deploys, run_id = Deploys(), f"r{uuid4().hex}"
+    model = ScriptedModel([call("pay", x="A"), call("pay", x="B", note="n"), "Done."])
+    start_and_die(each_store, [deploys.tool()], model, run_id)
+    tools = [deploys.with_parameter(key=f"{run_id}:{{x}}")]
+    run = on(each_store, tools, "resume", run_id, model=model)
+    assert [each.ok for each in told(run)] == [False, True]
+    assert deploys.paid == ["A", "B"]
+
+
+def test_other_writes_are_started_beside_a_doubt_that_the_declaration_reaches(
+    on, each_store
+):
+    deploys, run_id = Deploys(), f"r{uuid4().hex}"
+    model = ScriptedModel([call("pay", x="A"), call("pay", x="B"), "Done."])
+    start_and_die(each_store, [deploys.tool()], model, run_id)
+    run = on(each_store, [deploys.tool()], "resume", run_id, model=model)
+    assert [each.ok for each in told(run)] == [False, True]
+    assert deploys.paid == ["A", "B"]
+
+
+def test_calls_that_are_handed_over_do_not_write_once_more_in_any_process(
+    on, each_store
+):
+    deploys, run_id = Deploys(), f"r{uuid4().hex}"
+    first = [hr.ToolCall("call_1", "pay", '{"x": "A"}')]
+    with (
+        pytest.raises(Died),
+        hr.SyncRuntime([deploys.tool()], store=each_store) as runtime,
+    ):
+        runtime.calls(first, run=run_id)
+    each_store.dies = False
+    tools = [deploys.with_parameter()]
+    further = [hr.ToolCall("call_2", "pay", '{"x": "A", "note": "n"}')]
+    with hr.SyncRuntime(tools, store=each_store) as runtime:
+        (known,) = runtime.calls(first, run=run_id)
+        (again,) = runtime.calls(further, run=run_id)
+    # this process lives, and may be carrying it out
+    assert known.failure.code == "IN_PROGRESS"
+    assert again.failure.code == "IN_DOUBT"
+    assert deploys.paid == ["A"]
+
+
+class SilentMemory(FullMemoryStore):
+    """A store that does not list its writes."""
+
+    def list_writes(self, **wanted):
+        raise StoreUnavailable("away")
+
+
+@pytest.mark.parametrize("redeployed", sorted({*REDEPLOYED} - {"a read"}))
+def test_no_write_of_a_named_run_starts_while_the_store_cannot_say_what_was_started(
+    on, redeployed
+):
+    deploys = Deploys()
+    make, made = REDEPLOYED[redeployed]
+    asked = [hr.ToolCall("call_7", "pay", '{"x": "A"}')]
+    (told,) = on(SilentMemory(), make(deploys), "calls", asked, run="t", made=made)
+    assert told.failure.code == "UNAVAILABLE"
+    assert deploys.paid == []
+
+
+def test_a_run_that_is_taken_up_ends_while_the_store_cannot_say_what_was_started(
+    on, store
+):
+    deploys = Deploys()
+    model = ScriptedModel([call("pay", x="A"), "Done."])
+    start_and_die(store, [deploys.tool()], model, "r")
+    listed = store.list_writes
+    store.list_writes = SilentMemory.list_writes.__get__(store)
+    run = on(store, [deploys.tool()], "resume", "r", model=model)
+    assert (run.status, deploys.paid) == ("failed", ["A"])
+    store.list_writes = listed
+    run = on(store, [deploys.tool()], "resume", "r", model=model)
+    assert (run.status, deploys.paid) == ("done", ["A"])

@@ -154,6 +154,7 @@ async def test_whose_call_it_is_does_not_count_where_two_must_agree(shop, word):
         result = await client.call_tool("close_shop", {"reason": word})
     assert code_of(result) == "APPROVAL_PENDING"
     assert person.shown == []
+    assert "it must be approved by somebody else than anna" in text_of(result)
 
 
 async def test_a_session_of_another_principal_cannot_be_used(url):

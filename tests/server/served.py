@@ -24,7 +24,8 @@ from handrail.serving.listening import open_socket
 from handrail.stores.memory_runs import FullMemoryStore
 from handrail.testing import ScriptedModel, call
 
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0
+"""Beyond it something hangs, also where many others compute: a server alone takes 3 s to start."""
 
 
 @hr.tool(effect="read")

@@ -31,6 +31,7 @@ from handrail.records import (
     JournalStep,
     RunRecord,
     UnwrittenEntry,
+    new_run_id,
 )
 from handrail.stores import group_commit, maintenance, sql_runs
 from handrail.stores.database import RetryGroup
@@ -667,6 +668,148 @@ class DurableContract(
             assert now(source.release("", A_REFUND.key, fence=fence, by="anna"))
             maintenance.copy_store(source, store)
         assert now(store.claim(A_REFUND)).state is ClaimState.FRESH
+
+    # -- set back to an older copy ------------------------------------------------------------------------------------
+
+    @staticmethod
+    def set_back(store):
+        """Mark a store as set back to a copy of an hour ago."""
+        return maintenance.mark_restored(store, time.time() - 3600)
+
+    @pytest.mark.parametrize(("replay", "lease_s", "answers"), [
+        ("none", LONG_S, [ClaimState.IN_DOUBT, ClaimState.IN_DOUBT]),
+        ("key", LONG_S, [ClaimState.AGAIN, ClaimState.BUSY]),
+        ("verify", OVER_S, [ClaimState.CHECK, ClaimState.CHECK]),
+    ])  # fmt: skip
+    @pytest.mark.parametrize("is_in_use", [False, True])
+    def test_a_key_that_a_restored_store_does_not_know_is_in_doubt_once_it_is_asked_for(
+        self, store, replay, lease_s, answers, is_in_use
+    ):
+        if is_in_use:
+            self.settled(store, "done", replay)
+        self.set_back(store)
+        act = replace(
+            A_REFUND, key="refund:882", replay=replay, lease_s=lease_s, guard=False
+        )
+        assert [now(store.claim(act)).state for _ in answers] == answers
+        write = now(store.load_write("", "refund:882"))
+        assert write.tool == "refund"
+        if replay == "none":
+            assert "may have forgotten it" in write.why(time.time())
+
+    def test_nobody_is_asked_about_a_write_that_a_restored_store_does_not_know(
+        self, store
+    ):
+        self.set_back(store)
+        assert now(store.look_up(A_REFUND)).state is ClaimState.IN_DOUBT
+        assert now(store.load_write("", A_REFUND.key)).state == "in_doubt"
+
+    def test_a_request_of_before_a_store_was_set_back_may_be_under_way_and_is_not_verified_yet(
+        self, store
+    ):
+        self.set_back(store)
+        early = now(store.claim(replace(A_REFUND, replay="verify")))
+        assert early.state is ClaimState.IN_DOUBT
+
+    def test_a_far_side_may_have_forgotten_a_key_that_was_used_in_lost_times(
+        self, store
+    ):
+        self.set_back(store)
+        hours = replace(A_REFUND, replay="key", key_ttl_s=7200.0, guard=False)
+        minutes = replace(hours, key="refund:882", key_ttl_s=600.0)
+        assert now(store.claim(minutes)).state is ClaimState.IN_DOUBT
+        assert now(store.claim(hours)).state is ClaimState.AGAIN
+
+    def test_a_restored_store_knows_what_it_holds_except_that_what_failed_may_have_been_tried_again(
+        self, store
+    ):
+        self.settled(store, "done", value=20)
+        other = replace(A_REFUND, key="refund:882", guard=False)
+        fence = now(store.claim(other)).fence
+        assert now(store.settle(Settle("", "refund:882", fence, "failed")))
+        assert self.set_back(store).failed_writes == 1
+        assert now(store.claim(A_REFUND)).state is ClaimState.DONE
+        assert now(store.claim(other)).state is ClaimState.IN_DOUBT
+
+    @pytest.mark.parametrize("happened", [True, False])
+    def test_a_person_settles_a_write_of_lost_times_like_any_other(
+        self, store, happened
+    ):
+        self.set_back(store)
+        assert now(store.claim(A_REFUND)).state is ClaimState.IN_DOUBT
+        state = "done" if happened else "failed"
+        assert now(store.resolve("", A_REFUND.key, state=state, by="anna"))
+        expected = ClaimState.DONE if happened else ClaimState.FRESH
+        assert now(store.claim(A_REFUND)).state is expected
+
+    def test_a_doubt_of_lost_times_that_a_person_has_done_again_is_done_again(
+        self, store
+    ):
+        before = f"{A_REFUND.key}{AGAIN}1"
+        self.set_back(store)
+        doubt = now(store.claim(A_REFUND))
+        after = replace(
+            A_REFUND, key=f"{A_REFUND.key}{AGAIN}{doubt.fence}", guard=False
+        )
+        assert now(store.claim(after)).state is ClaimState.FRESH
+        earlier = replace(A_REFUND, key=before, guard=False)
+        assert now(store.claim(earlier)).state is ClaimState.IN_DOUBT
+
+    def test_runs_that_begin_after_a_store_was_set_back_write_as_ever_unless_somebody_named_them(
+        self, store
+    ):
+        old = new_run_id()
+        at = self.set_back(store).at
+        new = f"r_{int(at * 1000) + 1:011x}{'0' * 16}"
+        answers = {}
+        for run, place in [
+            (old, "1/0"), (new, "1/0"), ("@acme/" + new, "1/0"), ("ticket-7", "1/0"), ("ticket-7", "1a2b3c4d/1/0"),
+        ]:  # fmt: skip
+            key = f"{run.removeprefix('@acme/')}/{place}"
+            act = replace(A_REFUND, scope=run[:5], run_id=run, key=key, guard=False)
+            answers[run, place] = now(store.claim(act)).state
+        assert list(answers.values()) == [
+            ClaimState.IN_DOUBT,
+            ClaimState.FRESH,
+            ClaimState.FRESH,
+            ClaimState.IN_DOUBT,
+            ClaimState.FRESH,  # counted in the memory of a process that is alive
+        ]
+
+    def test_unknown_keys_are_new_again_once_a_restored_store_is_unmarked(self, store):
+        since = self.set_back(store).since
+        marked = maintenance.count_contents(store).restored
+        assert marked is not None and marked.since == since
+        assert now(store.claim(A_REFUND)).state is ClaimState.IN_DOUBT
+        assert maintenance.unmark_restored(store)
+        assert not maintenance.unmark_restored(store)
+        other = replace(A_REFUND, key="refund:882", guard=False)
+        assert now(store.claim(other)).state is ClaimState.FRESH
+        assert now(store.claim(A_REFUND)).state is ClaimState.IN_DOUBT
+
+    def test_a_process_that_was_at_work_all_along_heeds_the_mark_of_another_one(
+        self, store
+    ):
+        for number in range(3):
+            act = replace(A_REFUND, key=f"refund:{number}", guard=False)
+            assert now(store.claim(act)).state is ClaimState.FRESH
+        with closing(self.again()) as other:
+            self.set_back(other)
+        act = replace(A_REFUND, guard=False)
+        assert now(store.claim(act)).state is ClaimState.IN_DOUBT
+
+    def test_a_store_set_back_twice_has_lost_all_since_the_older_copy(self, store):
+        first = self.set_back(store)
+        second = maintenance.mark_restored(store, first.at)
+        assert (second.since, second.at > first.at) == (first.since, True)
+        with pytest.raises(ConfigError, match="in the future"):
+            maintenance.mark_restored(store, time.time() + 3600)
+
+    def test_a_copy_of_a_restored_store_is_marked_too(self, store, tmp_path):
+        with SqliteStore(tmp_path / "source.db") as source:
+            self.set_back(source)
+            maintenance.copy_store(source, store)
+        assert now(store.claim(A_REFUND)).state is ClaimState.IN_DOUBT
 
     def test_a_copy_takes_no_run_back_from_who_has_taken_it_over(self, store, tmp_path):
         with SqliteStore(tmp_path / "source.db") as source:

@@ -33,7 +33,7 @@ TABLES = {
     "locks",
     "audit",
 }
-"""Every table that holds what a run does. `workers` and `schema_version` belong to no tenant."""
+"""Every table that holds what a run does. `workers`, `restored` and `schema_version` belong to no tenant."""
 
 
 class ScopeContract:

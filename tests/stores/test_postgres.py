@@ -61,6 +61,7 @@ def emptied(dsn: str) -> None:
         ):
             admin.execute(
                 "TRUNCATE handrail.effects, handrail.kept, handrail.runs, handrail.steps, handrail.approvals, "
+                "handrail.restored, "
                 "handrail.audit, handrail.locks, handrail.acts, handrail.grants, handrail.audit_pending, "
                 "handrail.audit_writers, handrail.audit_chained, handrail.submitted"
             )
@@ -139,7 +140,7 @@ def test_many_processes_may_make_the_tables_at_once(dsn):
         made = admin.execute(
             "SELECT version FROM handrail.schema_version ORDER BY version"
         ).fetchall()
-    assert made == [(n + 1,) for n in range(VERSION)]
+    assert made == [(VERSION,)]
 
 
 def test_whoever_opens_a_store_waits_longer_for_its_tables_than_for_a_lock(
@@ -171,7 +172,7 @@ def test_an_entry_of_a_run_writes_no_index(dsn):
         assert not {"updated", "entered", "result"} & {*re.findall(r"\w+", index)}
 
 
-def test_the_tables_of_a_newer_handrail_are_not_touched(dsn):
+def test_the_tables_of_another_version_are_not_touched(dsn):
     PostgresStore(dsn).close()
     with psycopg.connect(dsn, autocommit=True) as newer:
         newer.execute(

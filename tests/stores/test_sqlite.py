@@ -1,7 +1,5 @@
 """The store in a file: the contract, and what can befall a file."""
 
-import hashlib
-import hmac
 import os
 import resource
 import signal
@@ -17,14 +15,9 @@ from msgspec.structs import replace
 
 import handrail as hr
 from handrail import admin
-from handrail.audit.chain import verify
-from handrail.audit.trail import AuditBuilder
-from handrail.core.redaction import Redactor
 from handrail.effects import ClaimState, Settle
 from handrail.errors import ConfigError, HandrailError, StoreUnavailable
-from handrail.events import CallAdmitted, CallFinished
-from handrail.records import JournalEntry, JournalStep, RunRecord
-from handrail.stores import maintenance, sql_runs, sqlite
+from handrail.stores import maintenance, sqlite
 from handrail.stores.sqlite import VERSION, SqliteStore
 from tests.stores.contract import A_REFUND
 from tests.stores.durable_contract import DurableContract
@@ -134,7 +127,7 @@ def test_a_database_of_something_else_is_left_as_it_is(file):
         ]
 
 
-def test_the_tables_of_a_newer_handrail_are_not_touched(file):
+def test_the_tables_of_another_version_are_not_touched(file):
     SqliteStore(file).close()
     with closing(sqlite3.connect(file)) as newer, newer:
         newer.execute("INSERT INTO schema_version VALUES (?, 0)", (VERSION + 1,))
@@ -142,22 +135,6 @@ def test_the_tables_of_a_newer_handrail_are_not_touched(file):
         ConfigError, match=f"version {VERSION + 1} and this handrail knows {VERSION}"
     ):
         SqliteStore(file)
-
-
-def test_a_store_of_an_older_version_is_brought_forward_once(file, monkeypatch):
-    SqliteStore(file).close()
-    monkeypatch.setattr(sqlite, "_MIGRATIONS", (*sqlite._MIGRATIONS, "schema_next"))
-    monkeypatch.setattr(sqlite, "VERSION", VERSION + 1)
-    monkeypatch.setitem(
-        sqlite._SQL, "schema_next", "ALTER TABLE effects ADD COLUMN colour TEXT;\n"
-    )
-    for _ in range(2):
-        with SqliteStore(file) as store:
-            assert claimed(store).state in (ClaimState.FRESH, ClaimState.BUSY)
-    with closing(sqlite3.connect(file)) as found:
-        assert found.execute("SELECT version FROM schema_version").fetchall() == [
-            (n + 1,) for n in range(VERSION + 1)
-        ]
 
 
 def test_only_its_owner_may_read_the_file(file):
@@ -388,43 +365,6 @@ def test_a_write_whose_claim_cannot_be_made_does_not_run(tmp_path):
     assert (told.ok, told.attempts, ran) == (False, 0, [])
 
 
-def test_a_store_from_before_keyed_digests_goes_on_with_one_chain(file, monkeypatch):
-    [keyed] = [
-        number
-        for number, name in enumerate(sqlite._MIGRATIONS)
-        if "TABLE digest_keys" in sqlite._SQL[name]
-    ]
-    old = sqlite._MIGRATIONS[:keyed]
-    call = hr.ToolCall("c1", "look_up", "{}")
-    events = [
-        CallAdmitted(call, {}, [], "", "low", "", "", "none"),
-        CallFinished(call, hr.ToolResult("c1", "look_up", text="yes"), 0.1),
-    ]
-    with monkeypatch.context() as past:
-        past.setattr(sqlite, "_MIGRATIONS", old)
-        past.setattr(sqlite, "VERSION", len(old))
-        past.setattr(sql_runs, "_load_digest_key", lambda _: b"")
-        with SqliteStore(file) as store:
-            for _ in range(3):
-                builder = AuditBuilder("r_1", Redactor(), digest_key=store.digest_key)
-                entries = [each for event in events for each in builder.entries(event)]
-                store.append_audit(entries).result(10)
-            assert claimed(store).state is ClaimState.FRESH
-    for _ in range(2):
-        with SqliteStore(file) as store:
-            builder = AuditBuilder("r_1", Redactor(), digest_key=store.digest_key)
-            entries = [each for event in events for each in builder.entries(event)]
-            store.append_audit(entries).result(10)
-            assert claimed(store).state is ClaimState.BUSY
-    with SqliteStore(file) as store:
-        records = store.log().result(10)
-        assert verify(records) == (5, None)
-        plain = hashlib.sha256(b"yes").hexdigest()
-        keyed = hmac.digest(store.digest_key, b"yes", "sha256").hex()
-        digests = [record.body["result"] for record in records]
-        assert digests == [plain] * 3 + [f"hmac-sha256:{keyed}"] * 2
-
-
 def test_a_copy_can_show_that_a_text_is_the_result_that_came_back(file, tmp_path):
     with (
         SqliteStore(file) as source,
@@ -441,39 +381,3 @@ def test_a_copy_can_show_that_a_text_is_the_result_that_came_back(file, tmp_path
         assert keys[0] == source_key
     with SqliteStore(tmp_path / "copy.db") as target:
         assert target.digest_key.hex() == source_key[0]
-
-
-def test_a_store_with_steps_by_their_runs_keeps_its_runs_and_its_repeats(
-    file, monkeypatch
-):
-    [by_arrival] = [
-        number
-        for number, name in enumerate(sqlite._MIGRATIONS)
-        if "TABLE steps_11" in sqlite._SQL[name]
-    ]
-    old = sqlite._MIGRATIONS[:by_arrival]
-    steps = [
-        JournalStep(f"{turn}.m", "model", {"turn": turn}, 0.5) for turn in (1, 2, 3)
-    ]
-    with monkeypatch.context() as past:
-        past.setattr(sqlite, "_MIGRATIONS", old)
-        past.setattr(sqlite, "VERSION", len(old))
-        with SqliteStore(file) as store:
-            for run_id in ("r_2", "r_1"):
-                store.begin_run(RunRecord(run_id, {}), steps=steps[:1]).result(10)
-            store.append_entry(JournalEntry("r_1", 1, steps[1:])).result(10)
-            fence = store.claim(replace(A_REFUND, run_id="r_1")).result(10).fence
-            ended = Settle(A_REFUND.scope, A_REFUND.key, fence, "done", "sent")
-            assert store.settle(ended).result(10)
-    for _ in range(2):
-        with SqliteStore(file) as store:
-            assert store.load_run("r_1").result(10).steps == tuple(steps)
-            assert store.load_run("r_2").result(10).steps == tuple(steps[:1])
-            another = replace(A_REFUND, key="refund:882", run_id="r_1")
-            repeated = store.claim(another).result(10)
-            assert (repeated.state, repeated.value) == (ClaimState.DONE, "sent")
-            assert repeated.repeated
-    with SqliteStore(file) as store:
-        more = JournalStep("4.m", "model", {}, 0.5)
-        store.append_entry(JournalEntry("r_1", 1, [more])).result(10)
-        assert store.load_run("r_1").result(10).steps == (*steps, more)

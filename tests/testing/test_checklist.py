@@ -275,6 +275,8 @@ def test_an_error_that_the_model_would_not_understand_is_seen(function, says):
     ({"budget": hr.Budget(calls=None)}, "limits", False),
     ({}, "approvals", False),  # a destructive tool, and nobody to ask
     ({"approver": lambda asked: None}, "approvals", True),
+    # nobody else looks at a call
+    ({"approver": lambda asked: None, "policy": hr.Policy(own_approval=True)}, "approvals", False),
     ({"result_bytes": 1_000_000}, "result size", False),
 ])  # fmt: skip
 def test_a_runtime_is_judged_by_what_it_keeps_limits_and_asks(

@@ -379,6 +379,43 @@ def test_a_declaration_that_cannot_be_meant_is_refused_when_it_is_made(
         assert complaint in str(told.value)
 
 
+OF_WRITES = {
+    "key": "w:{city}",
+    "replay": "key",
+    "verify": lambda arguments, context: None,
+    "one_request": True,
+    "compensate": lambda city, result: None,
+    "on_repeat": "return_previous",
+    "on_doubt": "ask",
+    "repeat_window_s": 60,
+}
+NOT_BOTH = [
+    ({"replay": "key"}, ["verify"]),
+    ({"deferred": True}, ["replay", "verify", "on_doubt"]),
+    ({"repeatable": True}, ["key", "on_repeat", "repeat_window_s"]),
+]
+
+
+@pytest.mark.parametrize(("declared", "setting"), [
+    *(({"effect": "read"}, setting) for setting in OF_WRITES),
+    *((declared, setting) for declared, others in NOT_BOTH for setting in others),
+])  # fmt: skip
+def test_a_setting_that_would_never_be_looked_at_is_refused_with_its_name(
+    declared, setting
+):
+    with pytest.raises(ToolDefinitionError, match=f"`{setting}`"):
+        FunctionTool(
+            get_weather,
+            **{"effect": "write", **declared, setting: OF_WRITES[setting]},
+        )
+
+
+def test_the_time_for_which_a_key_is_known_needs_a_service_that_knows_keys():
+    with pytest.raises(ToolDefinitionError, match='add replay="key"'):
+        FunctionTool(get_weather, effect="write", key="w:{city}", key_ttl_s=60)
+    assert FunctionTool(get_weather, effect="write", replay="key", key_ttl_s=60)
+
+
 def test_approval_that_is_left_out_is_asked_for_where_several_must_agree():
     assert FunctionTool(get_weather, approve=None).needs_approval({}) is False
     assert (
@@ -478,10 +515,7 @@ def test_a_name_that_every_tool_has_is_told_apart_from_what_it_declares():
             return city
 
     [tool] = Toolset([Documents()])
-    with pytest.raises(
-        ToolDefinitionError,
-        match="`docs` holds once a set has the tool; it is a tool's own",
-    ):
+    with pytest.raises(ToolDefinitionError, match="itself uses the name `docs`"):
         tool.docs = {}
 
 
@@ -530,7 +564,7 @@ def test_a_class_that_uses_a_name_of_handrails_is_told_so_when_its_tool_is_made(
             def run(self, words: str) -> str:
                 """Search."""
 
-        with pytest.raises(ToolDefinitionError, match=f"'Search': `{name}` is what"):
+        with pytest.raises(ToolDefinitionError, match=f"'Search': .* name `{name}`"):
             Search(name)
 
 

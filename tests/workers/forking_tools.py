@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import multiprocessing
 import os
@@ -91,6 +92,57 @@ def die_beside_a_child() -> None:
     if os.fork() == 0:
         threading.Event().wait()
     os._exit(5)
+
+
+def fork_first(how: str) -> object:
+    """Fork, let the child out first, and say how it ended."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        if how == "raise":
+            raise OfTheChild
+        if how == "exit":
+            sys.exit(3)
+        if how == "double" and os.fork():
+            os._exit(0)
+        return "of the child"
+    os.close(writing)
+    os.read(reading, 1)  # the last process below has ended, too
+    os.close(reading)
+    return f"mine {os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])}"
+
+
+@hr.tool(effect="write", key="here:{how}", max_attempts=1)
+def fork_here(how: str) -> object:
+    """Fork in the process of the runtime."""
+    if how == "generator":
+        return (fork_first(how) for _ in "1")
+    return fork_first(how)
+
+
+@hr.tool(effect="write", key="here:{how}", max_attempts=1, blocking=False)
+def fork_in_place(how: str) -> object:
+    """Fork in the thread of the runtime."""
+    return fork_first(how)
+
+
+@hr.tool(effect="write", key="here:{how}", max_attempts=1)
+async def fork_in_first_step(how: str) -> object:
+    """Fork on the event loop before anything is waited for."""
+    if how == "generator":
+        return (fork_first(how) for _ in "1")
+    return fork_first(how)
+
+
+@hr.tool(effect="write", key="here:{how}", max_attempts=1)
+async def fork_in_later_step(how: str) -> object:
+    """Fork on the event loop; the child may wait for a future of the parent."""
+    future = asyncio.get_running_loop().create_future()
+    await asyncio.sleep(0)
+    outcome = fork_first(how)
+    if how == "wait" and outcome == "of the child":
+        await future
+    return outcome
 
 
 @hr.tool(effect="read", isolation="isolated", max_attempts=1)

@@ -16,7 +16,11 @@ from tests.support.drivers import BOUND_S, KINDS, Driver, until
 from tests.workers.forking_tools import (
     die_beside_a_child,
     fork,
+    fork_here,
     fork_in_a_box,
+    fork_in_first_step,
+    fork_in_later_step,
+    fork_in_place,
     fork_later,
     let_out,
 )
@@ -72,6 +76,37 @@ def test_a_process_that_ends_is_seen_to_while_a_child_of_it_lives_on():
     with hr.SyncRuntime([die_beside_a_child]) as runtime:
         result = runtime.call("die_beside_a_child")
     assert result.failure.code == "INTERNAL_ERROR"  # and not TIMEOUT
+
+
+ENDS = {"return": 0, "raise": 1, "exit": 3, "double": 0, "generator": 0, "wait": 0}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("tool", "how"), [
+    *((fork_here, how) for how in ENDS if how != "wait"),
+    *((fork_in_place, how) for how in ("return", "raise")),
+    *((fork_in_first_step, how) for how in ENDS if how != "wait"),
+    *((fork_in_later_step, how) for how in ENDS if how != "generator"),
+])  # fmt: skip
+def test_a_child_that_comes_out_of_a_tool_in_this_process_runs_nothing_of_ours(
+    kind, tool, how, tmp_path
+):
+    noted = tmp_path / "noted"
+
+    def note(event):
+        with noted.open("a") as file:
+            file.write(f"{os.getpid()}\n")
+
+    store = f"sqlite:///{tmp_path}/store.db"
+    driver = Driver(kind, [tool], {"store": store, "observers": [note]})
+    try:
+        result = driver.call(tool.name, {"how": how})
+        again = driver.call(tool.name, {"how": how})
+    finally:
+        driver.close()
+    mine = f"mine {ENDS[how]}"
+    assert (result.value, again.value) in [(mine, mine), ([mine], [mine])]
+    assert set(noted.read_text().split()) == {str(os.getpid())}
 
 
 @isolated

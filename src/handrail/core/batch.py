@@ -30,15 +30,15 @@ from handrail.core.admission import (
 )
 from handrail.core.attempts import Times, start_attempt
 from handrail.core.budgets import Budget, Spent
-from handrail.core.execution import Execution, execute
+from handrail.core.execution import Execution, execute, make_store_failure
 from handrail.core.plain_calls import (
     PlainWrite,
+    admit_quickly,
     is_plain,
     is_plain_write,
     take_last_step,
 )
 from handrail.core.policy import Decision, Verdict
-from handrail.core.quick_admission import admit_quickly
 from handrail.core.run_settings import RunSettings
 from handrail.core.trust import (
     Trust,
@@ -47,7 +47,13 @@ from handrail.core.trust import (
     join_labels,
     label_recorded,
 )
-from handrail.core.writes import StartedWrites, claim_for, take_up, tell_started
+from handrail.core.writes import (
+    StartedWrites,
+    claim_for,
+    refuse_second,
+    take_up,
+    tell_started,
+)
 from handrail.effects import Admit, Effect, Returned
 from handrail.errors import PENDING, Code, Failure, Json
 from handrail.events import CallAdmitted, CallFinished
@@ -115,6 +121,7 @@ class Batch:
         turn: Number of the turn in its run, for the keys of writes that declare none.
         recorded: Recorded results, by the place of the call: those calls are not carried out again.
         started: Writes that these calls may have started before; see `writes.StartedWrites`.
+        doubts: Writes of the run in doubt that today's declarations do not reach; see `writes.refuse_second`.
         names: The names of the calls in every process, one for each; empty for one that is named by its place.
         follows: The batch whose calls these follow by rule, where they are made of the arguments of those alone.
         closing: Tool and arguments of the calls that would close a circle; they are refused. See `loop_detection`.
@@ -126,6 +133,7 @@ class Batch:
         prescribes: One of its tools declares what follows, or that the run ends.
         refused_circles: The index of each call that was refused because it would close a circle.
         followed: Result of the step that followed a call, by the place of the call; see `follow_ups`.
+        out_of_reach: The writes without an end that these calls started before and do not reach now.
     """
 
     def __init__(
@@ -140,6 +148,7 @@ class Batch:
         turn: int = 1,
         recorded: Mapping[int, ToolResult] | None = None,
         started: StartedWrites | None = None,
+        doubts: Sequence[WriteRecord] = (),
         positions: Sequence[CallPosition] = (),
         names: Sequence[str] = (),
         closing: Sequence[tuple[str, Any]] = (),
@@ -171,6 +180,8 @@ class Batch:
         self._turn = turn
         self._recorded = recorded or {}
         self._started = started
+        self._doubts = doubts
+        self.out_of_reach: list[WriteRecord] = []
         self._uses: Sequence[frozenset[int]] = ()
         self._waits: dict[int, set[int]] = {}
         self._followers: dict[int, list[int]] = {}
@@ -193,7 +204,11 @@ class Batch:
         """Start every call that waits for nobody."""
         settings = self._settings
         may_be_quick = finish in CLEAN_ENDS and not (
-            self.by_code or self._recorded or self._started or settings.refusal
+            self.by_code
+            or self._recorded
+            or self._started
+            or self._doubts
+            or settings.refusal
         )
         must_plan = False
         held: list[QuickCall] = []
@@ -492,14 +507,41 @@ class Batch:
                 taken_up = take_up(admitted, write, place, self._settings)
             if taken_up is None:
                 state.refused = parsed.tool
-                told = tell_started(state.call, write, parsed.tool, self._settings)
-                self._end(state, told)
+                self._end_out_of_reach(state, write, parsed.tool)
                 return
             admitted = taken_up
+        elif self._is_unknown and parsed.tool.writes:
+            admitted = make_store_failure(parsed.tool.name)
+        elif type(admitted) is not Failure:
+            admitted = refuse_second(admitted, self._doubts) or admitted
         if type(admitted) is Failure:
             self._end(state, refuse_call(state.call, admitted, parsed.repairs))
             return
         self._start_checked(state, admitted)
+
+    @property
+    def _is_unknown(self) -> bool:
+        """Whether the store did not say what these calls have started."""
+        return self._started is not None and self._started.is_unknown
+
+    def is_under_way(self, write: WriteRecord) -> bool:
+        """Whether a living process carries a write out."""
+        return self._started is not None and self._started.is_under_way(write)
+
+    def _end_out_of_reach(
+        self, state: CallState, write: WriteRecord, tool: BaseTool | None
+    ) -> None:
+        """End a call with what is known of the write that it started, which it does not reach any more."""
+        if write.is_open:
+            self.out_of_reach.append(write)
+        told = tell_started(
+            state.call,
+            write,
+            tool,
+            self._settings,
+            is_under_way=self.is_under_way(write),
+        )
+        self._end(state, told)
 
     def _find_started(self, state: CallState) -> WriteRecord | None:
         """Return the write that a call started before, in this process or another one."""
@@ -701,7 +743,10 @@ class Batch:
         if recorded is not None:
             self._end(state, recorded, recalled=True)
         elif write := self._find_started(state):
-            self._end(state, tell_started(state.call, write, None, self._settings))
+            self._end_out_of_reach(state, write, None)
+        elif self._is_unknown:
+            failure = make_store_failure(state.call.name)
+            self._end(state, refuse_call(state.call, failure))
         else:
             self._end(state, refuse_call(state.call, failure))
 

@@ -83,6 +83,8 @@ class Progress(Struct):
     """What the run has read, and from whom. Of all its rounds: a new question does not make it forget."""
     started: StartedWrites | None = None
     """What calls that are made again may have written before, once the ledger was asked for that."""
+    out_of_reach: set[str] = field(default_factory=set)
+    """The keys of writes of the run without an end that today's declarations do not reach."""
 
     def begin_round(self, name: str) -> None:
         """Begin a new round: a budget and the search for loops count within one round of a conversation."""

@@ -113,7 +113,7 @@ def execute(call: Admitted, settings: RunSettings, times: Times = NOW) -> Execut
         failure = _leave(call, make_cancellation(call), settings)
         outcome = CallOutcome(call, failure=failure)
     except StoreUnavailable:
-        failure = _leave(call, make_store_failure(call), settings)
+        failure = _leave(call, make_store_failure(call.tool.name), settings)
         outcome = CallOutcome(call, failure=failure)
     result = _shape_at_once(outcome, settings)
     if result is None:
@@ -207,11 +207,11 @@ def make_cancellation(call: Admitted) -> Failure:
     )
 
 
-def make_store_failure(call: Admitted) -> Failure:
+def make_store_failure(tool: str) -> Failure:
     """Return that a call was not started because the store did not answer."""
     return Failure(
         Code.UNAVAILABLE,
-        f"`{call.tool.name}` was not started: the record of writes cannot be reached.",
+        f"`{tool}` was not started: the record of writes cannot be reached.",
         "Try again later.",
         retryable=True,
     )

@@ -8,6 +8,8 @@ generator for each call, and 1.13 times without (`python -m benchmarks loop`).
 
 Rule 1: the steps are those that `execution.execute` would take, and a result is shaped as it would be there. Property
         tests in `tests/core/test_plain_calls.py` compare both ways.
+Rule 2: `admit_quickly` admits what `parse_call` and `admit` would admit, with an equal result. It refuses nothing: what
+        it is not certain of is theirs. A property test in `tests/core/test_quick_admission.py` compares both.
 """
 
 from __future__ import annotations
@@ -18,11 +20,11 @@ from typing import Any, TypeGuard
 from msgspec import Struct
 from pydantic_core import from_json
 
-from handrail.calls import ToolResult
+from handrail.calls import ToolCall, ToolResult
 from handrail.core import results
 from handrail.core.admission import Admitted
 from handrail.core.attempts import CallOutcome, make_outcome, start_attempt
-from handrail.core.policy import Decision
+from handrail.core.policy import Decision, Policy
 from handrail.core.redaction import KnownSecrets
 from handrail.core.run_settings import RunSettings
 from handrail.core.writes import claim_for
@@ -35,8 +37,64 @@ from handrail.effects import (
     Returned,
     Settle,
 )
+from handrail.errors import Failure
 from handrail.invisible import is_clean
+from handrail.parsing import strictjson
 from handrail.tools import materialize
+from handrail.tools.tool import BaseTool
+
+
+def admit_quickly(
+    call: ToolCall, tool: BaseTool, policy: Policy, default_key: str = ""
+) -> Admitted | None:
+    """Return what `parse_call` and `admit` would return for an ordinary call; None leaves the call to them.
+
+    It is one of a plain tool, with an object of one reading that fits unchanged, which the policy allows. A
+    policy class of one's own is not asked here, since it would be asked twice about what it refuses.
+
+    Args:
+        default_key: The key of a write whose tool declares none, which no write is admitted without.
+    """
+    traits = tool.call_traits
+    fits = traits.plain_check
+    if fits is None or policy.__class__ is not Policy or call.program:
+        return None
+    if traits.writes:
+        if not default_key:
+            return None
+    else:
+        default_key = ""
+    arguments = strictjson.load_plain_object(call.arguments)
+    try:
+        if arguments is None or not fits(arguments):
+            return None
+        bound = (
+            traits.defaults | arguments if traits.as_written else tool.bind(arguments)
+        )
+        if type(bound) is Failure:
+            return None
+        # what decides by arguments, the ledger and resources see what the tool gets
+        if policy.rules or default_key or traits.has_resource:
+            arguments = tool.normalize_arguments(arguments, bound)
+        verdict = policy.judge(tool, arguments)
+        if verdict.decision is not Decision.ALLOW:
+            return None
+        resources = tool.resolve_resources(arguments) if traits.has_resource else ()
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
+        # what JSON cannot hold, or the author's own validator: `admit` says what it is
+        return None
+    return Admitted(
+        call,
+        tool,
+        traits,
+        arguments,
+        bound,
+        verdict,
+        key=default_key,
+        resources=resources,
+    )
 
 
 def is_plain(call: Admitted) -> bool:

@@ -75,7 +75,7 @@ def _preview_call(call: Admitted, settings: RunSettings) -> Execution:
     except CallCancelled:
         failure = make_cancellation(call)
     except StoreUnavailable:
-        failure = make_store_failure(call)
+        failure = make_store_failure(call.tool.name)
     if failure is not None:
         return ExecutedCall(call, refuse_call(call.call, failure, call.repairs))
     return ExecutedCall(call, ToolResult(call.call.id, call.tool.name))

@@ -14,7 +14,7 @@ Rule 3: what was once in doubt stays so until the write is found or its tool ret
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Sequence
+from collections.abc import Collection, Generator, Iterable, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -441,7 +441,8 @@ def _perform(
                 outcome.size,
                 lambda: results.plain(settings.redact(outcome.value, label)),
             )
-    yield from _settle(held, state, value, has_ended=not outcome.runs_on)
+    has_ended = state == "in_doubt" and not outcome.runs_on
+    yield from _settle(held, state, value, has_ended=has_ended)
     return outcome, state
 
 
@@ -450,7 +451,7 @@ def _settle(
     state: SettledState,
     value: Any = None,
     *,
-    has_ended: bool = True,
+    has_ended: bool = False,
 ) -> Generator[Effect[Admitted], Any, None]:
     """Record how a claimed write ended."""
     claim = held.claim
@@ -507,7 +508,7 @@ def _read_result(
     if answer is None or outcome.failure is None:
         return outcome, None
     if held.claimed.state is not ClaimState.IN_DOUBT:
-        yield from _settle(held, "in_doubt")
+        yield from _settle(held, "in_doubt", has_ended=True)
     return outcome, "in_doubt"
 
 
@@ -707,15 +708,20 @@ def _outcome_in_ledger(held: HeldClaim) -> CallOutcome:
         why = claimed.value if isinstance(claimed.value, str) else ""
         return CallOutcome(call, failure=retries.in_doubt(name), why=why)
     failures = {
-        ClaimState.BUSY: Failure(
-            Code.IN_PROGRESS,
-            f"The same `{name}` is being carried out just now.",
-            "Wait a moment, then check whether it happened.",
-            retryable=True,
-        ),
+        ClaimState.BUSY: _in_progress(name),
         ClaimState.LOCKED: _locked(name, claimed.left_s),
     }
     return CallOutcome(call, failure=failures[claimed.state])
+
+
+def _in_progress(name: str) -> Failure:
+    """Return the failure of a write that another process carries out."""
+    return Failure(
+        Code.IN_PROGRESS,
+        f"The same `{name}` is being carried out just now.",
+        "Wait a moment, then check whether it happened.",
+        retryable=True,
+    )
 
 
 def _locked(name: str, doubt_s: float) -> Failure:
@@ -767,9 +773,22 @@ class StartedWrites:
     Args:
         writes: The newest first.
         by_act: Whether they are found by what was asked for, too: where places are counted anew in each process.
+        living: The keys of those that a living process carries out.
+        is_unknown: The store did not say which there are.
     """
 
-    def __init__(self, writes: Sequence[WriteRecord], *, by_act: bool = False) -> None:
+    def __init__(
+        self,
+        writes: Sequence[WriteRecord] = (),
+        *,
+        by_act: bool = False,
+        living: Collection[str] = (),
+        is_unknown: bool = False,
+    ) -> None:
+        self.is_unknown = is_unknown
+        self.has_open = any(each.is_open for each in writes)
+        """Whether one had no end: whoever is asked later may know more."""
+        self._living = living
         self._by_place: dict[str, WriteRecord] = {}
         self._by_act: dict[str, WriteRecord] = {}
         for write in writes:
@@ -779,7 +798,11 @@ class StartedWrites:
                     self._by_act.setdefault(write.fingerprint, write)
 
     def __bool__(self) -> bool:
-        return bool(self._by_place)
+        return self.is_unknown or bool(self._by_place)
+
+    def is_under_way(self, write: WriteRecord) -> bool:
+        """Whether a living process carries the write out."""
+        return write.key in self._living
 
     def find(self, call: ToolCall, place: str, *, by_code: bool) -> WriteRecord | None:
         """Return the write that a call started.
@@ -829,10 +852,74 @@ def take_up(
     return call if is_here and call.verdict.decision is Decision.ASK else None
 
 
+OUT_OF_REACH = "its call, made again, does not reach it: its tool is declared otherwise"
+"""Why a write is in doubt whose call was told so: as the ledger has it, for every process that takes the run up."""
+
+
+def is_out_of_reach(write: WriteRecord) -> bool:
+    """Whether a call of a write without an end was told that today's declarations do not reach it."""
+    return write.is_open and write.doubt.endswith(OUT_OF_REACH)
+
+
+def note_out_of_reach(write: WriteRecord) -> Settle:
+    """Return what records that the call of a write was told that it is in doubt, and why."""
+    why = f"{write.doubt}; {OUT_OF_REACH}" if write.doubt else OUT_OF_REACH
+    return Settle(write.scope, write.key, write.fence, "in_doubt", value=why)
+
+
+def refuse_second(call: Admitted, doubts: Iterable[WriteRecord]) -> Failure | None:
+    """Return why a further write of a run is not started: an earlier one may have done it; None where it may start.
+
+    A model that was told of a doubt, and that the tool takes other arguments now, makes the call once more.
+
+    Args:
+        doubts: Of the run: the writes in doubt that today's declarations do not reach.
+    """
+    if not (call.traits.writes and call.tool.has_default_key):
+        return None
+    name = call.tool.name
+    for write in doubts:
+        if write.tool != name and not _has_arguments_of(call, write):
+            continue
+        scope = f" --scope {write.scope}" if write.scope else ""
+        return Failure(
+            Code.IN_DOUBT,
+            f"`{name}` was not started: an earlier call of `{write.tool}` in this run was started and may have done "
+            "the same already.",
+            "Check with a reading tool whether it happened. If it did not, tell the user: once a person has said how "
+            f"it ended (handrail ledger resolve {write.key}{scope}), call `{name}` again.",
+        )
+    return None
+
+
+def _has_arguments_of(call: Admitted, write: WriteRecord) -> bool:
+    """Whether a call of whichever tool has the arguments of a write, as they are written or with their defaults."""
+    written = strictjson.load_plain_object(call.call.arguments)
+    return any(
+        keys.fingerprint(write.tool, version, arguments, identity).hex()
+        == write.fingerprint
+        for version in {"", call.traits.version}
+        for arguments in (call.arguments, written)
+        if arguments is not None
+        for identity in ((), call.identity)
+    )
+
+
 def tell_started(
-    call: ToolCall, write: WriteRecord, tool: BaseTool | None, settings: RunSettings
+    call: ToolCall,
+    write: WriteRecord,
+    tool: BaseTool | None,
+    settings: RunSettings,
+    *,
+    is_under_way: bool = False,
 ) -> ToolResult:
-    """Return the result of a call that was started before and does not go on: what the ledger knows of it."""
+    """Return the result of a call that was started before and does not go on: what the ledger knows of it.
+
+    Args:
+        is_under_way: A living process carries the write out.
+    """
+    if is_under_way:
+        return refuse_call(call, _in_progress(write.tool))
     # of a deferred tool the ledger has what its start returned, and the result comes from elsewhere
     if write.state != "done" or (tool is not None and tool.deferred):
         return refuse_call(call, retries.in_doubt(write.tool))

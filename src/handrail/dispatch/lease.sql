@@ -19,11 +19,11 @@ DELETE FROM segments WHERE run_id = ? AND worker IS NULL RETURNING 1
 UPDATE segments SET cancelled = 1 WHERE run_id = ? AND worker IS NOT NULL RETURNING 1
 
 -- beat: A worker is alive. `since` is from when on the database has been in reach without a long gap: for this worker, or
--- before it for another one, also one that is dead by now. `deployment`, `toolset` and `state` are for the table, which says why.
+-- before it for another one, also one that is dead by now.
 WITH new(worker, beat, since, gap_s) AS (
   VALUES (CAST(? AS text), CAST(? AS double precision), CAST(? AS double precision), CAST(? AS double precision)))
-INSERT INTO workers(worker, deployment, toolset, beat, state, since)
-SELECT new.worker, '', '', new.beat, '', coalesce(
+INSERT INTO workers(worker, beat, since)
+SELECT new.worker, new.beat, coalesce(
   (SELECT min(w.since) FROM workers AS w WHERE w.beat >= new.since - new.gap_s AND w.since < new.since), new.since)
 FROM new WHERE true
 ON CONFLICT(worker) DO UPDATE SET beat = excluded.beat, since = excluded.since RETURNING since

@@ -22,7 +22,6 @@ from handrail.core.history import sanitize
 from handrail.core.structured_output import track_output
 from handrail.dialects.boundaries import Boundaries
 from handrail.dispatch.choice import DEFAULT, open_dispatcher
-from handrail.engine.active_run import new_run_id
 from handrail.engine.engine import Engine, Pause, Verb
 from handrail.engine.resume import require_run
 from handrail.engine.scoped_store import qualify_name
@@ -32,7 +31,7 @@ from handrail.invisible import check_name
 from handrail.messages import Message, Options, conversation_of
 from handrail.parsing.names import nearest
 from handrail.ports import SubmittedRunStore
-from handrail.records import StoredRun, Submission
+from handrail.records import StoredRun, Submission, new_run_id
 from handrail.runs import Run
 from handrail.surroundings.clock import monotonic
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
+from contextvars import Context
 from functools import partial
 from inspect import iscoroutine
 from os import environ
 from typing import Any, cast
+from weakref import WeakSet
 
 from msgspec import Struct, field
 from msgspec.structs import force_setattr, replace
@@ -27,7 +30,7 @@ from handrail.effects import Approval
 from handrail.engine.timeouts import ReusableTimeout
 from handrail.errors import ModelError
 from handrail.events import Event, HttpExchange, Streamed
-from handrail.futures import wait_for
+from handrail.futures import StoreAnswer, then, wait_for
 from handrail.journal import rounds
 from handrail.journal.cursor import JournalCursor, working_time_s
 from handrail.messages import (
@@ -37,16 +40,25 @@ from handrail.messages import (
     Options,
     ToolMessage,
 )
-from handrail.ports import Approver, Observer, RunTrace, Selector, Tracer
+from handrail.ports import (
+    Approver,
+    Observer,
+    RunTrace,
+    Selector,
+    SubmittedRunStore,
+    Tracer,
+)
 from handrail.process_identity import owner
 from handrail.records import ApprovalRequest, ModelWait, RunRecord, StoredRun
 from handrail.surroundings.chance import token_hex
-from handrail.surroundings.clock import unix_time
 from handrail.tools.toolset import Toolset
 from handrail.workers.threads import wrap_error
 
 OUT_OF_TIME = "out_of_time"
 """The code of a ModelError where the run's own time limit has passed."""
+
+CANCEL_LOOK_S = 0.5
+"""Seconds between two questions to the store while a run is under way: a cancelled run ends within a second."""
 
 
 class Words(Struct, eq=False):
@@ -406,6 +418,65 @@ class ActiveRun(Struct, eq=False):
             self.trail.send()
 
 
+class CancelWatch:
+    """Asks a store again and again which of its runs to end, as long as one is under way.
+
+    Another process may have been told to end them. One question serves all runs of a deployment.
+
+    Args:
+        store: Keeps the runs of all tenants.
+        live: The runs under way, by their names in the store.
+    """
+
+    def __init__(self, store: SubmittedRunStore, live: Mapping[str, ActiveRun]) -> None:
+        self._store = store
+        self._live = live
+        self._loops: WeakSet[asyncio.AbstractEventLoop] = WeakSet()
+        """The event loops with a timer for the next question."""
+        self._answer: StoreAnswer[None] = None
+
+    def begin(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Begin to ask on a running event loop. Safe to call from any thread."""
+        if loop not in self._loops:
+            self._loops.add(loop)
+            loop.call_soon_threadsafe(self._set_timer, loop, context=Context())
+
+    def _set_timer(self, loop: asyncio.AbstractEventLoop) -> None:
+        loop.call_later(CANCEL_LOOK_S, self._ring, loop)
+
+    def _ring(self, loop: asyncio.AbstractEventLoop) -> None:
+        # Before the look at the runs: a thread that adds one sets a new timer, or its run is seen here.
+        self._loops.discard(loop)
+        if self._live:
+            self.begin(loop)
+            self._ask(loop)
+
+    def _ask(self, loop: asyncio.AbstractEventLoop) -> None:
+        runs = {name: run for name, run in [*self._live.items()] if run.is_recorded}
+        is_asking = isinstance(self._answer, Future) and not self._answer.done()
+        if is_asking or not runs:
+            return
+        try:
+            cancelled = self._store.list_cancelled(list(runs))
+        except Exception as error:
+            # a driver's own errors too: each run learns by itself that its store is away
+            logs.log.debug("the store does not say which runs to end: %s", error)
+        else:
+            # only these: a run that was resumed meanwhile is not to end
+            self._answer = then(cancelled, partial(_cancel_soon, loop, runs))
+
+
+def _cancel_soon(
+    loop: asyncio.AbstractEventLoop,
+    runs: Mapping[str, ActiveRun],
+    cancelled: Sequence[str],
+) -> None:
+    """Cancel runs on the event loop: what their tools have started is cancelled by the store, which calls this."""
+    with suppress(RuntimeError):  # the loop has ended, and its runs with it
+        for name in cancelled:
+            loop.call_soon_threadsafe(runs[name].cancel)
+
+
 class ListenerAdapter(Struct):
     """Passes what a model's transport reports to the observers of the run."""
 
@@ -499,8 +570,3 @@ def ending_by(error: ModelError, active: ActiveRun) -> Ending:
         return cancelled(active)
     status: Status = "budget" if error.code == OUT_OF_TIME else "failed"
     return Ending(status, str(error), last_text(active.progress.messages))
-
-
-def new_run_id() -> str:
-    """Return the name of a run that nobody named: by time and 64 random bits, since a store may keep millions."""
-    return f"r_{int(unix_time() * 1000):011x}{token_hex(8)}"

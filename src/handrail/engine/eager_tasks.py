@@ -27,6 +27,7 @@ from typing import Any, cast
 from handrail.effects import End, Outcome, Returned, Unfinished
 from handrail.engine.scheduler import AsyncWork
 from handrail.tools.materialize import is_plain
+from handrail.workers.fork_safety import run_in_one_process
 from handrail.workers.threads import wrap_error, wrap_value
 
 current_task: Callable[[asyncio.AbstractEventLoop], asyncio.Task[Any] | None] = (
@@ -69,7 +70,7 @@ class EagerTasks:
             eager.steps = steps = (
                 awaitable if type(awaitable) is CoroutineType else _await(awaitable)
             )
-            eager.waits_for = context.run(steps.send, None)
+            eager.waits_for = context.run(run_in_one_process, steps.send, None)
         except StopIteration as stop:
             value = stop.value
             # as nearly every result is; `wrap_value` says so too
@@ -141,7 +142,7 @@ class EagerTask(Coroutine[Any, Any, None]):
 
     def _step(self, step: Callable[[Any], Any], argument: Any) -> Any:
         try:
-            return self.context.run(step, argument)
+            return self.context.run(run_in_one_process, step, argument)
         except BaseException as error:
             # assigned to no name: an error's traceback holds this frame
             self._end(_read_outcome(error))

@@ -55,22 +55,21 @@ from handrail.core.trust import (
     Trust,
     label_recorded,
 )
-from handrail.core.writes import StartedWrites
+from handrail.core.writes import StartedWrites, is_out_of_reach, note_out_of_reach
 from handrail.credentials.secret import Secret
 from handrail.dialects.boundaries import Boundaries
 from handrail.effects import Resource
 from handrail.engine import tool_visibility
 from handrail.engine.active_run import (
     ActiveRun,
+    CancelWatch,
     cancelled,
     ending_by,
     find_tracer,
-    new_run_id,
     observers_by_environment,
     tell_all,
 )
 from handrail.engine.approvals import Approvals
-from handrail.engine.cancel_watch import CancelWatch
 from handrail.engine.leases import Lease
 from handrail.engine.model_calls import AwayModels, ModelCaller, check_injected
 from handrail.engine.scoped_store import (
@@ -106,7 +105,7 @@ from handrail.journal.codec import (
     toolset_digest,
 )
 from handrail.journal.cursor import JournalCursor
-from handrail.messages import Message, Options, Turn
+from handrail.messages import Message, Options, ToolMessage, Turn
 from handrail.ports import (
     Approver,
     AuditStore,
@@ -127,7 +126,14 @@ from handrail.ports import (
     TracedRun,
 )
 from handrail.process_identity import owner
-from handrail.records import AuditRecord, ModelWait, RunRecord, StoredRun, WriteRecord
+from handrail.records import (
+    AuditRecord,
+    ModelWait,
+    RunRecord,
+    StoredRun,
+    WriteRecord,
+    new_run_id,
+)
 from handrail.runs import Run
 from handrail.sandboxes import levels
 from handrail.schemas import hints
@@ -494,13 +500,8 @@ class Engine:
             options=options,
             is_audited=is_audited,
         )
-        trail = None
-        if is_audited and self._audits is not None:
-            trail = self._make_trail(run_id, secrets, principal)
+        trail = self._make_trail(run_id, secrets, principal) if is_audited else None
         policy = policy or self.policy
-        foreign_secrets: KnownSecrets | None = secrets if secrets.forms else None
-        if policy.foreign_secrets == "hide":
-            foreign_secrets = ForeignSecrets(secrets)
         settings = replace(
             self.settings,
             policy=policy,
@@ -512,7 +513,7 @@ class Engine:
             tell=partial(tell_all, listening, run_id) if listening else None,
             trail=trail,
             secrets=secrets if secrets.forms else None,
-            foreign_secrets=foreign_secrets,
+            foreign_secrets=_hide_from_strangers(secrets, policy),
             injected=inject or {},
             refusal=None if flow_state is None else flow_state.refusal,
             trust=progress.trust,
@@ -569,9 +570,10 @@ class Engine:
 
     def _make_trail(
         self, run_id: str, secrets: KnownSecrets, principal: str
-    ) -> AuditObserver:
-        """Return what writes a run's events into the audit log."""
-        assert self._audits is not None
+    ) -> AuditObserver | None:
+        """Return what writes a run's events into the audit log; None without a log."""
+        if self._audits is None:
+            return None
         redactor = self._make_redactor(secrets)
         return AuditObserver(self._audits, run_id, redactor, principal)
 
@@ -754,6 +756,9 @@ class Engine:
             tools = self._showing.callable_tools(turn.calls, active.selector)
         progress = active.progress
         started = yield from self._find_started(active, number, names)
+        doubts: Sequence[WriteRecord] = ()
+        if progress.out_of_reach:
+            doubts = yield from self._find_doubts(active)
         settings = active.settings
         if not from_model or positions:
             # no model reads the results of calls by code: it may need a key that a tool returns
@@ -770,6 +775,7 @@ class Engine:
             if recording is not None
             else None,
             started=started,
+            doubts=doubts,
             positions=positions,
             names=names,
             closing=_find_closing_calls(progress, names),
@@ -789,20 +795,64 @@ class Engine:
         if recording is None:
             if not progress.nonce:
                 return None  # a call of no run is made once
-        elif recording.replaying or not recording.was_answered_before(number):
+        elif recording.replaying or not (
+            recording.was_answered_before(number) or _goes_on_in_doubt(active)
+        ):
             return None
         by_act = recording is None and not any(names)
-        if progress.started is None:
+        earlier = progress.started
+        if earlier is None or (recording is None and earlier.has_open):
             found: Sequence[WriteRecord] = ()
-            if isinstance(self.store, LedgerStore):
-                found = yield self.store.list_writes(
-                    run_id=active.id, most=MOST_STARTED
-                )
-            # a run of calls may be under way elsewhere; an earlier owner of a stored run is dead, or fenced
-            progress.started = StartedWrites(found)
-            if by_act:
-                return StartedWrites(found, by_act=True)
+            living: Sequence[WriteRecord] = ()
+            try:
+                found = yield from self._list_writes(active)
+                # a run of calls may be under way elsewhere; an earlier owner of a stored run is dead, or fenced
+                if recording is None and any(each.is_open for each in found):
+                    living = yield from self._list_writes(active, state="claimed")
+            except StoreUnavailable:
+                if recording is not None:
+                    raise
+                return StartedWrites(is_unknown=True)
+            keys = [each.key for each in living]
+            progress.started = StartedWrites(found, living=keys)
+            progress.out_of_reach.update(
+                each.key for each in found if is_out_of_reach(each)
+            )
+            if by_act and earlier is None:
+                return StartedWrites(found, living=keys, by_act=True)
         return None if by_act else progress.started
+
+    def _list_writes(
+        self, active: ActiveRun, state: str = ""
+    ) -> Verb[Sequence[WriteRecord]]:
+        """Return the writes of a run, as far as the store can list them."""
+        if not isinstance(self.store, LedgerStore):
+            return ()
+        found: Sequence[WriteRecord] = yield self.store.list_writes(
+            state=state, run_id=active.id, most=MOST_STARTED
+        )
+        return found
+
+    def _find_doubts(self, active: ActiveRun) -> Verb[Sequence[WriteRecord]]:
+        """Return the writes that today's declarations do not reach and whose end nobody has recorded since."""
+        keys = active.progress.out_of_reach
+        found = yield from self._list_writes(active)
+        return [each for each in found if each.key in keys and each.is_open]
+
+    def _note_out_of_reach(self, active: ActiveRun, batch: Batch) -> Verb[None]:
+        """Record which writes are in doubt because of today's declarations, before a call is told so."""
+        for write in batch.out_of_reach:
+            active.progress.out_of_reach.add(write.key)
+            is_unmarked = not is_out_of_reach(write)
+            is_ours = active.recording is not None or not batch.is_under_way(write)
+            if is_unmarked and is_ours and write.state != "waiting":
+                try:
+                    yield self.store.settle(note_out_of_reach(write))
+                except StoreUnavailable:
+                    # the journal cannot have it either; calls of no journal are held back by this process alone
+                    if active.recording is not None:
+                        raise
+        batch.out_of_reach.clear()
 
     def open_single_call(self, tool: BaseTool, active: ActiveRun) -> Batch:
         """Open one call of a tool that no model is shown."""
@@ -1139,6 +1189,8 @@ class Engine:
                 if not active.goes_ahead:
                     yield from self.confirm_entry(active, recording)
             yield PerformBatch(self, active, batch)
+        if batch.out_of_reach:
+            yield from self._note_out_of_reach(active, batch)
         if active.trail is not None:
             active.trail.send()
         if recording is not None:
@@ -1444,6 +1496,26 @@ def _mark_exhausted(results: list[ToolResult], active: ActiveRun) -> list[ToolRe
         replace(each, ends_run=reason) if _is_exhausted(each) else each
         for each in results
     ]
+
+
+def _hide_from_strangers(secrets: KnownSecrets, policy: Policy) -> KnownSecrets | None:
+    """Return what no result of others' words may contain; None where that is nothing."""
+    if policy.foreign_secrets == "hide":
+        return ForeignSecrets(secrets)
+    return secrets if secrets.forms else None
+
+
+def _goes_on_in_doubt(active: ActiveRun) -> bool:
+    """Whether an earlier round of the run was told of a doubt, and the ledger has not been asked for it yet."""
+    progress = active.progress
+    if progress.started is not None:
+        return False
+    return any(
+        isinstance(each, ToolMessage)
+        and each.result.failure is not None
+        and each.result.failure.code == Code.IN_DOUBT
+        for each in progress.messages[: active.earlier]
+    )
 
 
 def _waits_unstarted(result: ToolResult) -> bool:

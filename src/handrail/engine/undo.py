@@ -242,7 +242,7 @@ def make_undo_tool(
         key=key.replace("{", "{{").replace("}", "}}"),
         timeout_s=tool.timeout_s,
         # two writes of one tool are two things to take back, however alike they are
-        repeatable=True,
+        version=key,
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any, get_args
@@ -24,6 +24,7 @@ from handrail.effects import (
     Unknown,
     Verification,
 )
+from handrail.workers.fork_safety import run_in_one_process
 from handrail.workers.threads import ThreadPool, wrap_error, wrap_value
 
 
@@ -64,13 +65,35 @@ def is_cancelled_from_outside() -> bool:
 async def await_outcome(start: Callable[[], Awaitable[Any]]) -> Returned | Raised:
     """Start something async and return how it ended. Being cancelled is not an outcome: it is raised."""
     try:
-        return wrap_value(await start())
+        return wrap_value(await _Steps(_await(start)))
     except asyncio.CancelledError:
         if is_cancelled_from_outside():
             raise
         return Raised(RuntimeError("the tool cancelled itself"))
     except BaseException as error:  # the one broad catch around a user's tool
         return wrap_error(error)
+
+
+class _Steps(Generator[Any, Any, Any]):
+    """The steps of something async. A fork ends where it would return from one, before the loop runs others in it."""
+
+    def __init__(self, steps: Coroutine[Any, Any, Any]) -> None:
+        self._steps = steps
+
+    def send(self, value: Any) -> Any:
+        return run_in_one_process(self._steps.send, value)
+
+    def throw(self, error: Any, *rest: Any) -> Any:
+        return run_in_one_process(
+            self._steps.throw, rest[0] if rest and rest[0] is not None else error
+        )
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        return self
+
+
+async def _await(start: Callable[[], Awaitable[Any]]) -> Any:
+    return await start()
 
 
 NOT_ASKED = Approval(False, reason="the approval could not be asked for")

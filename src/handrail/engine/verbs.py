@@ -27,7 +27,7 @@ from handrail.core.preview import Preview, make_preview
 from handrail.core.trust import Trust
 from handrail.dialects import message_fields, wire_dialect
 from handrail.effects import Approval, Returned
-from handrail.engine.active_run import ActiveRun, new_run_id
+from handrail.engine.active_run import ActiveRun
 from handrail.engine.approvals import load_edits
 from handrail.engine.engine import (
     Engine,
@@ -57,7 +57,13 @@ from handrail.journal.rounds import next_turn, question_step
 from handrail.messages import Finish, Message, Options, Turn, conversation_of
 from handrail.ports import Approver, Model, Observer, Selector
 from handrail.process_identity import owner
-from handrail.records import JournalStep, ModelWait, RunRecord, StoredRun
+from handrail.records import (
+    JournalStep,
+    ModelWait,
+    RunRecord,
+    StoredRun,
+    new_run_id,
+)
 from handrail.runs import Run
 from handrail.tools.tool import BaseTool
 from handrail.tools.toolset import Toolset

@@ -20,14 +20,15 @@ from handrail.calls import Media, ToolResult
 from handrail.core import results
 from handrail.dialects.received import encodable, legible
 from handrail.errors import Failure, Json
-from handrail.invisible import clean, clean_json
+from handrail.invisible import clean, clean_json, printable
 from handrail.mcp.contents import write_content
+from handrail.records import ApprovalRequest
 
 
 def write_answer(result: ToolResult) -> types.CallToolResult:
     """Return a result as the protocol has it."""
     if result.question is not None and result.failure is not None:
-        return _write_question(result.failure, result.question.id)
+        return _write_question(result.failure, result.question)
     if result.failure is not None:
         return write_failure(result.failure, result.text)
     return types.CallToolResult(
@@ -46,13 +47,17 @@ def write_failure(failure: Failure, text: str = "") -> types.CallToolResult:
     )
 
 
-def _write_question(failure: Failure, question: str) -> types.CallToolResult:
+def _write_question(
+    failure: Failure, question: ApprovalRequest
+) -> types.CallToolResult:
     """Return a failure that waits for a person, with the name of the question."""
     # the place itself stays here: it may name a folder or a machine
-    command = f"handrail approvals show {question} --store PLACE"
-    note = f"the question is {question}; `{command}` shows it, PLACE being this server's store"
+    command = f"handrail approvals show {question.id} --store PLACE"
+    note = f"the question is {question.id}; `{command}` shows it, PLACE being this server's store"
+    if question.barred:
+        note = f"it must be approved by somebody else than {printable(question.barred)}; {note}"
     answer = write_failure(failure, results.failure_text(failure, note))
-    structured = {**(answer.structured_content or {}), "question": question}
+    structured = {**(answer.structured_content or {}), "question": question.id}
     return answer.model_copy(update={"structured_content": structured})
 
 

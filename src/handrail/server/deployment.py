@@ -18,7 +18,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from handrail import logs
-from handrail.engine.active_run import new_run_id
 from handrail.engine.nested_runs import outer_run
 from handrail.engine.resume import is_under_way
 from handrail.engine.scoped_store import parse_scope, qualify_name, strip_scope
@@ -35,7 +34,7 @@ from handrail.history.facts import question_text
 from handrail.history.summaries import RunSummary
 from handrail.journal.codec import toolset_digest
 from handrail.ports import ApprovalStore, Model, Observer, RunStore, Store
-from handrail.records import RunRecord
+from handrail.records import RunRecord, new_run_id
 from handrail.runtime import Runtime
 from handrail.server.access import Principal
 from handrail.server.answers import ApiError, not_found

@@ -24,7 +24,6 @@ from typing_extensions import Unpack
 from handrail import _lazy
 from handrail.core.budgets import Budget, Spent
 from handrail.engine import verbs
-from handrail.engine.active_run import new_run_id
 from handrail.engine.approvals import load_edits
 from handrail.engine.engine import Engine, Verb
 from handrail.engine.resume import (
@@ -39,7 +38,7 @@ from handrail.invisible import check_name
 from handrail.journal.rounds import read_messages, read_rounds
 from handrail.messages import Message, SystemMessage, conversation_of
 from handrail.ports import Model, Observer
-from handrail.records import StoredRun
+from handrail.records import StoredRun, new_run_id
 from handrail.runs import Run
 from handrail.runtime import RunStream, Runtime
 from handrail.sync import SyncRunStream, SyncRuntime, stream_events

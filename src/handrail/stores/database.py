@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeAlias
 
 from msgspec import Struct
 
-from handrail.stores.ledger import Row
+from handrail.stores.ledger import Restored, Row
 
 # How long a long result can be read: as long as a run, which a person may take weeks to approve.
 RESULT_LIFETIME_S = 30 * 24 * 3600.0
@@ -103,7 +103,12 @@ class Transaction(Statements, Protocol):
 
     Whatever fails raises StoreUnavailable, `RetryGroup` or `Refused`, with nothing committed. Only `commit` may leave
     open whether it succeeded, when the connection broke in the middle.
+
+    Attributes:
+        restored: What was lost when the store was set back, as `begin` found it.
     """
+
+    restored: Restored | None
 
     def begin(self) -> float:
         """Begin a transaction; return the time."""

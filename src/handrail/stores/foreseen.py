@@ -26,7 +26,7 @@ from handrail.stores.database import (
     Values,
     WriteName,
 )
-from handrail.stores.ledger import Row
+from handrail.stores.ledger import Restored, Row
 from handrail.stores.sql_values import row_values, statements
 from handrail.surroundings.clock import monotonic
 
@@ -148,6 +148,8 @@ class ForeseenGroup:
         send: Carries the parts of the group to the server, as `commit_group_2` takes them, and returns its answer;
             None where it was committed and the answer was lost. Raises `RetryGroup` where it was not committed.
     """
+
+    restored: Restored | None = None
 
     def __init__(
         self,

@@ -434,7 +434,7 @@ def _decide_and_commit(
             names.append(write_name(request))
     rows = connection.rows(names) if names else ()
     try:
-        ledger = Ledger(map(row_from, rows))
+        ledger = Ledger(map(row_from, rows), connection.restored)
         answers = _decide(connection, ledger, requests, operations, now)
     except (StoreUnavailable, RetryGroup, Refused):
         raise

@@ -11,6 +11,7 @@ Rule 2: `now` is the store's clock and no caller's; callers need not agree about
 from __future__ import annotations
 
 import json
+import re
 from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Any
@@ -18,9 +19,17 @@ from typing import Any
 from msgspec import Struct
 
 from handrail.core.writes import LEASE_BEYOND_TIMEOUT_S
-from handrail.effects import Claim, Claimed, ClaimState, Renew, ReplayClass, Settle
+from handrail.effects import (
+    AGAIN,
+    Claim,
+    Claimed,
+    ClaimState,
+    Renew,
+    ReplayClass,
+    Settle,
+)
 from handrail.process_identity import has_died_here
-from handrail.records import ApprovalRequest, name_write
+from handrail.records import ApprovalRequest, describe_time, name_write, run_name_time
 
 
 class Row(Struct, eq=False, gc=False):
@@ -78,10 +87,24 @@ class NamedApproval(Struct, frozen=True):
     used_by: str
 
 
-class Ledger:
-    """Rows by their key, in the order in which they were claimed, and by their act."""
+class Restored(Struct, frozen=True):
+    """A store was set back to an older copy of it: what it recorded from `since` until `at` is lost."""
 
-    def __init__(self, rows: Iterable[Row] = ()) -> None:
+    since: float
+    at: float
+
+
+class Ledger:
+    """Rows by their key, in the order in which they were claimed, and by their act.
+
+    Args:
+        restored: What the store has lost, if it was set back: a key that is not in it may have been used.
+    """
+
+    def __init__(
+        self, rows: Iterable[Row] = (), restored: Restored | None = None
+    ) -> None:
+        self._restored = restored
         self.rows: OrderedDict[tuple[str, str], Row] = OrderedDict()
         self._by_act: dict[tuple[str, str, bytes], Row] = {}
         self._recent_acts: dict[tuple[str, bytes], Row] = {}
@@ -98,11 +121,11 @@ class Ledger:
         Args:
             approval: The approval that the claim names; None if there is none of that id.
         """
-        row = self.rows.get((claim.scope, claim.key))
-        answer = self._answer(row, claim, now)
+        answer = self._answer(claim, now)
         if answer is not None:
             self.mark_in_doubt(claim, answer)
             return answer
+        row = self.rows.get((claim.scope, claim.key))
         if claim.approval and not _is_approved(approval, claim, row, now):
             return Claimed(ClaimState.UNAPPROVED)
         if row is None:
@@ -114,12 +137,17 @@ class Ledger:
 
     def look_up(self, claim: Claim, now: float) -> Claimed | None:
         """Answer a claim whose write may not start; None if it may. Changes nothing."""
-        return self._answer(self.rows.get((claim.scope, claim.key)), claim, now)
+        return self._answer(claim, now)
 
-    def _answer(self, row: Row | None, claim: Claim, now: float) -> Claimed | None:
-        """Answer a claim from the row of its key, if there is one."""
+    def _answer(self, claim: Claim, now: float) -> Claimed | None:
+        """Answer a claim from the row of its key, if there is one, or was one that may be lost."""
+        row = self.rows.get((claim.scope, claim.key))
         if row is None:
-            return self._answer_repeat(claim, now)
+            answer = self._answer_repeat(claim, now)
+            restored = self._restored
+            if answer is not None or restored is None or is_new(claim, restored):
+                return answer
+            row = self._add_lost_row(claim, restored)
         if row.state == "failed":
             return None
         if row.fingerprint != claim.fingerprint:
@@ -231,6 +259,30 @@ class Ledger:
             self._recent_acts[scope, fingerprint] = row
         return Claimed(ClaimState.FRESH, fence)
 
+    def _add_lost_row(self, claim: Claim, restored: Restored) -> Row:
+        """Add the row that was lost if the write was started before the store was set back, in doubt.
+
+        Its fence is beyond those of before, so that a person's word to do it again is another one than in lost times.
+        """
+        row = self.rows[claim.scope, claim.key] = Row(
+            claim.scope,
+            claim.key,
+            claim.fingerprint,
+            claim.run_id,
+            "in_doubt",
+            claim.replay,
+            fence=int(restored.at),
+            # a request of then may be under way for as long as it takes
+            lease_until=restored.at + claim.lease_s,
+            begun=restored.since,
+            value=json.dumps(
+                f"the store was set back on {describe_time(restored.at)}, and may have forgotten it"
+            ),
+            tool=claim.tool,
+        )
+        self._by_act[row.act] = row
+        return row
+
     def _answer_repeat(self, claim: Claim, now: float) -> Claimed | None:
         """Answer a claim whose act was performed under another key, in this run or recently in any; None if not."""
         row = self._find_repeated(claim, now)
@@ -267,6 +319,27 @@ class Ledger:
             ):
                 return row
         return None
+
+
+_NONCE = re.compile(r"/[0-9a-f]{8}/\d+")
+"""What a process writes behind the name of a run whose turns others may count too."""
+
+
+def is_new(claim: Claim, restored: Restored) -> bool:
+    """Whether no write can have had the key of a claim before the store was set back.
+
+    It names a run that began later, or the memory of one process, or the doubt that a person has looked at since.
+    """
+    run_id, key = claim.run_id, claim.key
+    if run_id.startswith("@"):
+        run_id = run_id.partition("/")[2] or run_id  # as stored for a tenant
+    is_of_run = run_id and key.startswith(f"{run_id}/")
+    if is_of_run and run_name_time(run_id) > restored.at:
+        return True
+    if is_of_run and _NONCE.match(key, len(run_id)):
+        return True
+    _, again, fence = key.rpartition(AGAIN)
+    return bool(again) and fence.isdecimal() and int(fence) >= int(restored.at)
 
 
 def _is_approved(

@@ -19,6 +19,7 @@ from handrail.errors import ConfigError
 from handrail.process_identity import has_died_here
 from handrail.stores.database import Connection, Database
 from handrail.stores.durable import DurableStore
+from handrail.stores.ledger import Restored
 from handrail.stores.sql_runs import DurableRuns
 
 
@@ -29,6 +30,7 @@ class Contents(Struct, frozen=True):
         writes: How many there are in each state.
         abandoned: How many of the claimed ones are not under way: their owner has died, or their lease is over.
         kept_bytes: The size of the long results, as text.
+        restored: What is lost, while the store is marked as restored.
     """
 
     place: str
@@ -40,6 +42,21 @@ class Contents(Struct, frozen=True):
     kept: int
     kept_bytes: int
     size_bytes: int
+    restored: Restored | None
+
+
+class Forgotten(Struct, frozen=True):
+    """What `mark_restored` has done.
+
+    Attributes:
+        since: From when on the store's records are lost: the earliest time that was given since it was last unmarked.
+        at: Until when.
+        failed_writes: How many writes without effect were forgotten: they may have been tried again, and done.
+    """
+
+    since: float
+    at: float
+    failed_writes: int
 
 
 class _Table(Struct, frozen=True):
@@ -84,6 +101,9 @@ _DIGEST_KEYS = _Table("digest_keys", ("name",))
 """What belongs to the records of the log: with it, it can be shown later that a text is the result that came back."""
 
 
+_RESTORED = _Table("restored", ("one",), newer="excluded.at > {0}.at")
+
+
 def count_contents(store: DurableStore) -> Contents:
     """Count what a store holds."""
 
@@ -109,9 +129,54 @@ def count_contents(store: DurableStore) -> Contents:
             kept=kept,
             kept_bytes=int(kept_bytes),
             size_bytes=database.size_bytes(),
+            restored=find_restored(database),
         )
 
     return store.use_connection(count)
+
+
+def find_restored(database: Database) -> Restored | None:
+    """Return what a store has lost, while it is marked as restored."""
+    rows = database.run("SELECT since, at FROM restored")
+    return Restored(*rows[0]) if rows else None
+
+
+def mark_restored(store: DurableStore, since: float) -> Forgotten:
+    """Note that a store was set back to a copy of it from a certain time: what was recorded until now is lost.
+
+    From now on a write whose key the store does not know is in doubt, unless its key cannot have been used before now;
+    see `ledger.is_new`.
+
+    Raises:
+        ConfigError: The time has not come yet.
+    """
+
+    now = store.use_connection(_read_clock)
+    if since > now:
+        raise ConfigError("a copy cannot have been taken in the future")
+
+    def mark(database: Database) -> Forgotten:
+        [(earliest, at)] = database.run(
+            "INSERT INTO restored(one, since, at) VALUES (1, ?, ?) ON CONFLICT(one) DO UPDATE SET at = excluded.at, "
+            "since = CASE WHEN excluded.since < restored.since THEN excluded.since ELSE restored.since END "
+            "RETURNING since, at",
+            (since, now),
+        )
+        failed = database.run("DELETE FROM effects WHERE state = 'failed' RETURNING 1")
+        return Forgotten(earliest, at, failed_writes=len(failed))
+
+    return store.use_connection(mark)
+
+
+def _read_clock(database: Database) -> float:
+    return database.now()
+
+
+def unmark_restored(store: DurableStore) -> bool:
+    """Let unknown keys be new again; return whether the store was marked. Writes in doubt stay so."""
+    return store.use_connection(
+        lambda database: bool(database.run("DELETE FROM restored RETURNING 1"))
+    )
 
 
 def _count_abandoned(database: Database) -> int:
@@ -137,6 +202,7 @@ def copy_store(source: DurableStore, target: DurableStore) -> dict[str, int]:
     if isinstance(source, DurableRuns):
         source.complete_log().result()
     _copy_table(source, target, _DIGEST_KEYS)
+    _copy_table(source, target, _RESTORED)
     counts = {table.name: _copy_table(source, target, table) for table in _TABLES}
     return {name: count for name, count in counts.items() if count is not None}
 

@@ -39,7 +39,7 @@ from handrail.stores.database import (
 )
 from handrail.stores.foreseen import ENTER, ForeseenGroup, GroupAnswer, Recollection
 from handrail.stores.group_commit import Writer
-from handrail.stores.ledger import Row
+from handrail.stores.ledger import Restored, Row
 from handrail.stores.shared_log import SharedLog
 from handrail.stores.sql_values import row_values, statements
 from handrail.surroundings.clock import monotonic, sleep
@@ -56,8 +56,8 @@ except ImportError as missing:
     ) from missing
 
 _SQL = statements("postgres.sql")
-_MIGRATIONS = tuple(name for name in _SQL if name.startswith("schema_"))
-VERSION = len(_MIGRATIONS)
+VERSION = 1
+"""The version of the tables that this handrail makes and opens."""
 """The version of the tables that this handrail knows."""
 
 _BEGUN = 8
@@ -160,7 +160,7 @@ class PostgresConnection:
         if settings:
             return  # the tables are there
         try:
-            self._migrate(create)
+            self._make_tables(create)
         except psycopg.Error as error:
             self._db.close()
             message = f"the tables of {self.place} cannot be made: {_first_line(error)}"
@@ -175,6 +175,7 @@ class PostgresConnection:
         self._owner = owner()
         self._recollection = Recollection()
         self._writer = token_hex(8)
+        self.restored: Restored | None = None
         self._number = 0
         """Of the last group that this connection has counted."""
         self._delayed: list[tuple[str, Sequence[Any]]] = []
@@ -203,7 +204,8 @@ class PostgresConnection:
             # two statements in one message, which cannot be prepared
             cursor = self._db.execute(_SQL["begin"], prepare=False)
             cursor.nextset()
-            [now] = cursor.fetchone() or [0.0]
+            now, since, at = cursor.fetchone() or (0.0, None, None)
+        self.restored = None if since is None else Restored(since, at)
         self._recollection.note_clock(now)
         return float(now)
 
@@ -244,8 +246,10 @@ class PostgresConnection:
         except RetryGroup as error:
             self._raise_unless_committed(error)
 
-    def foresee(self) -> ForeseenGroup:
-        """See `database.Connection.foresee`."""
+    def foresee(self) -> ForeseenGroup | None:
+        """See `database.Connection.foresee`; a store that was set back is asked each time."""
+        if self.restored is not None:
+            return None
         return ForeseenGroup(self._recollection, self._owner, self._commit_whole_group)
 
     def _commit_whole_group(self, parts: Sequence[Any]) -> GroupAnswer | None:
@@ -506,29 +510,27 @@ class PostgresConnection:
             sleep(wait_s)
             wait_s = min(2 * wait_s, 1.0)
 
-    def _migrate(self, create: bool) -> None:
+    def _make_tables(self, create: bool) -> None:
         """Make the tables where there are none, one process after the other."""
         with self._db.transaction():
             self._db.execute(_SQL["patiently"], (True,))
             self._db.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
             [table] = self._db.execute(_SQL["version"]).fetchone() or [None]
-            version = 0
             if table:
                 [version] = self._db.execute(
                     "SELECT max(version) FROM schema_version"
                 ).fetchone() or [0]
-            elif not create:
+                if version != VERSION:
+                    raise ConfigError(
+                        f"the store {self.place} has version {version} and this handrail knows {VERSION}; "
+                        "open it with the handrail that made it, or name another database"
+                    )
+                return
+            if not create:
                 raise ConfigError(f"there is no store in {self.place}")
-            else:
-                self._db.execute("CREATE SCHEMA IF NOT EXISTS handrail")
-            if version > VERSION:
-                raise ConfigError(
-                    f"the store {self.place} has version {version} and this handrail knows {VERSION}; "
-                    "use a newer handrail"
-                )
-            for number, migration in enumerate(_MIGRATIONS[version:], version + 1):
-                self._db.execute(_SQL[migration])
-                self._db.execute(_SQL["migrated"], (number,))
+            self._db.execute("CREATE SCHEMA IF NOT EXISTS handrail")
+            self._db.execute(_SQL["schema"])
+            self._db.execute(_SQL["made"], (VERSION,))
 
     @contextmanager
     def _translate_errors(self) -> Iterator[None]:

@@ -21,24 +21,27 @@ WITH frozen AS MATERIALIZED (
       WHERE l.pid = a.pid AND c.relnamespace = 'handrail'::regnamespace))
 SELECT count(*) FROM frozen WHERE pg_terminate_backend(pid)
 
--- patiently: Wait longer for locks, in this transaction or from now on: while another process makes the tables or brings them
--- forward, or before they are rewritten.
+-- patiently: Wait longer for locks, in this transaction or from now on: while another process makes the tables, or before they
+-- are rewritten.
 SELECT set_config('lock_timeout', '10s', %s)
 
 -- version: The version of the tables, null where there are none.
 SELECT to_regclass('handrail.schema_version')
 
--- schema_1: Everything that a deployment remembers. Times are seconds since 1970 by the database's clock.
+-- schema: Everything that a deployment remembers. Times are seconds since 1970 by the database's clock.
 CREATE TABLE schema_version(version bigint NOT NULL, at double precision NOT NULL);
 CREATE TABLE runs(
-  number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, run_id text COLLATE "C" NOT NULL UNIQUE, tenant text COLLATE "C" NOT NULL DEFAULT '', deployment text COLLATE "C" NOT NULL DEFAULT '',
+  number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, run_id text COLLATE "C" NOT NULL UNIQUE,
   toolset text COLLATE "C" NOT NULL DEFAULT '', journal_v bigint NOT NULL,
   entered bigint NOT NULL DEFAULT 0, status text COLLATE "C" NOT NULL CHECK(status IN ('queued', 'running', 'waiting', 'done', 'failed', 'cancelled', 'poisoned')),
-  epoch bigint NOT NULL DEFAULT 0, seg bigint NOT NULL DEFAULT 1, owner text COLLATE "C", takeovers bigint NOT NULL DEFAULT 0,
-  deadline double precision, cancel_requested bigint NOT NULL DEFAULT 0, forked_from text COLLATE "C" NOT NULL DEFAULT '',
+  epoch bigint NOT NULL DEFAULT 0, owner text COLLATE "C", takeovers bigint NOT NULL DEFAULT 0,
+  cancel_requested bigint NOT NULL DEFAULT 0, forked_from text COLLATE "C" NOT NULL DEFAULT '',
   forked_at bigint NOT NULL DEFAULT 0, input text COLLATE "C" NOT NULL, result text COLLATE "C", created double precision NOT NULL,
   updated double precision NOT NULL) WITH (fillfactor = 80);
-CREATE INDEX runs_live ON runs(status, updated) WHERE status IN ('queued', 'running', 'waiting');
+-- No index has a column that each entry of a run updates.
+CREATE INDEX runs_status ON runs(status, number) WHERE status <> 'done';
+CREATE INDEX runs_created ON runs(created);
+CREATE INDEX runs_forked ON runs(forked_from) WHERE forked_from <> '';
 CREATE TABLE steps(
   run_id text COLLATE "C" NOT NULL, step_key text COLLATE "C" NOT NULL, seq bigint NOT NULL, kind text COLLATE "C" NOT NULL, epoch bigint NOT NULL,
   body text COLLATE "C" NOT NULL, elapsed_s double precision NOT NULL DEFAULT 0, at double precision NOT NULL, PRIMARY KEY(run_id, step_key));
@@ -48,68 +51,76 @@ CREATE TABLE effects(
   state text COLLATE "C" NOT NULL CHECK(state IN ('claimed', 'waiting', 'done', 'failed', 'in_doubt')),
   replay text COLLATE "C" NOT NULL CHECK(replay IN ('key', 'verify', 'none')),
   owner text COLLATE "C" NOT NULL, fence bigint NOT NULL, epoch bigint NOT NULL DEFAULT 0, lease_until double precision NOT NULL, begun double precision NOT NULL,
-  value text COLLATE "C", artifact text COLLATE "C", resolved_by text COLLATE "C", updated double precision NOT NULL, UNIQUE(scope, key)) WITH (fillfactor = 80);
+  value text COLLATE "C", resolved_by text COLLATE "C", updated double precision NOT NULL, UNIQUE(scope, key)) WITH (fillfactor = 80);
 CREATE INDEX effects_act ON effects(run_id, fingerprint);
 CREATE INDEX effects_open ON effects(lease_until) WHERE state IN ('claimed', 'in_doubt');
+CREATE INDEX effects_failed ON effects(number) WHERE state = 'failed';
+-- What was lost when the store was set back to an older copy of it; see stores/ledger.py.
+CREATE TABLE restored(
+  one bigint PRIMARY KEY CHECK(one = 1), since double precision NOT NULL, at double precision NOT NULL);
+-- Acts that count as repeats in other runs.
+CREATE TABLE acts(
+  scope text COLLATE "C" NOT NULL, fingerprint text COLLATE "C" NOT NULL, key text COLLATE "C" NOT NULL, at double precision NOT NULL,
+  PRIMARY KEY(scope, fingerprint));
+-- `ticks` is until when by the monotonic clock of the owner's machine.
 CREATE TABLE locks(
-  resource text COLLATE "C" PRIMARY KEY, holder text COLLATE "C" NOT NULL, fence bigint NOT NULL, until double precision NOT NULL);
+  resource text COLLATE "C" PRIMARY KEY, holder text COLLATE "C" NOT NULL, fence bigint NOT NULL, until double precision NOT NULL,
+  owner text COLLATE "C" NOT NULL DEFAULT '', ticks double precision NOT NULL DEFAULT 0);
+-- `used_by` is the claim that has used an approval, or the write whose result a question waits for; `pin` and `parameters` are
+-- what an edit is held to.
 CREATE TABLE approvals(
   number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, id text COLLATE "C" NOT NULL UNIQUE,
   run_id text COLLATE "C" NOT NULL, call_id text COLLATE "C" NOT NULL, tool text COLLATE "C" NOT NULL, digest text COLLATE "C" NOT NULL,
   arguments text COLLATE "C" NOT NULL, risk text COLLATE "C" NOT NULL, reason text COLLATE "C" NOT NULL, description text COLLATE "C" NOT NULL,
-  state text COLLATE "C" NOT NULL CHECK(state IN ('open', 'approved', 'denied', 'expired', 'used')),
+  state text COLLATE "C" NOT NULL CHECK(state IN ('open', 'approved', 'denied', 'expired', 'used', 'cancelled')),
   decided_by text COLLATE "C" NOT NULL, because text COLLATE "C" NOT NULL, edited text COLLATE "C", asked double precision NOT NULL,
-  expires double precision NOT NULL);
+  expires double precision NOT NULL, pin text COLLATE "C" NOT NULL DEFAULT '', place text COLLATE "C" NOT NULL DEFAULT '',
+  parameters text COLLATE "C" NOT NULL DEFAULT '{}', people bigint NOT NULL DEFAULT 1, agreed text COLLATE "C" NOT NULL DEFAULT '[]',
+  principal text COLLATE "C" NOT NULL DEFAULT '""', own_approval bigint NOT NULL DEFAULT 0, used_by text COLLATE "C" NOT NULL DEFAULT '');
 CREATE INDEX approvals_run ON approvals(run_id);
 CREATE INDEX approvals_open ON approvals(asked) WHERE state = 'open';
-CREATE TABLE audit(
-  seq bigint PRIMARY KEY, at double precision NOT NULL, run_id text COLLATE "C", step_key text COLLATE "C", actor text COLLATE "C", event text COLLATE "C" NOT NULL,
-  body text COLLATE "C" NOT NULL, prev text COLLATE "C", hash text COLLATE "C" NOT NULL);
--- Nobody reads `deployment`, `toolset` and `state`. They stay, since a process of an older handrail, which runs on beside newer
--- ones during a deploy, names them in each heartbeat: without them its beats would fail, and its runs be taken from it.
-CREATE TABLE workers(
-  worker text COLLATE "C" PRIMARY KEY, deployment text COLLATE "C" NOT NULL, toolset text COLLATE "C" NOT NULL, beat double precision NOT NULL,
-  state text COLLATE "C" NOT NULL);
-CREATE TABLE kept(
-  run_id text COLLATE "C" NOT NULL, handle text COLLATE "C" NOT NULL, body bytea NOT NULL, created double precision NOT NULL, expires double precision NOT NULL,
-  PRIMARY KEY(run_id, handle));
-CREATE INDEX kept_old ON kept(expires);
-
--- schema_2: Acts that count as repeats in other runs, what a question's edit is held to, and standing words of people.
-CREATE TABLE acts(
-  scope text COLLATE "C" NOT NULL, fingerprint text COLLATE "C" NOT NULL, key text COLLATE "C" NOT NULL, at double precision NOT NULL,
-  PRIMARY KEY(scope, fingerprint));
-ALTER TABLE approvals ADD COLUMN pin text COLLATE "C" NOT NULL DEFAULT '';
-ALTER TABLE approvals ADD COLUMN place text COLLATE "C" NOT NULL DEFAULT '';
-ALTER TABLE approvals ADD COLUMN parameters text COLLATE "C" NOT NULL DEFAULT '{}';
+-- Standing approvals.
 CREATE TABLE grants(
   id text COLLATE "C" PRIMARY KEY, run_id text COLLATE "C" NOT NULL, tool text COLLATE "C" NOT NULL, pin text COLLATE "C" NOT NULL, reason text COLLATE "C" NOT NULL,
   granted_by text COLLATE "C" NOT NULL, granted_at double precision NOT NULL, revoked_by text COLLATE "C" NOT NULL DEFAULT '""',
   revoked_at double precision NOT NULL DEFAULT 0);
 CREATE INDEX grants_tool ON grants(tool);
-
--- schema_3: Questions on which several people must agree.
-ALTER TABLE approvals ADD COLUMN people bigint NOT NULL DEFAULT 1;
-ALTER TABLE approvals ADD COLUMN agreed text COLLATE "C" NOT NULL DEFAULT '[]';
-ALTER TABLE approvals ADD COLUMN principal text COLLATE "C" NOT NULL DEFAULT '""';
-ALTER TABLE approvals ADD COLUMN own_approval bigint NOT NULL DEFAULT 0;
-
--- schema_4: Which process holds a resource, and until when by the monotonic clock of its machine.
-ALTER TABLE locks ADD COLUMN owner text COLLATE "C" NOT NULL DEFAULT '';
-ALTER TABLE locks ADD COLUMN ticks double precision NOT NULL DEFAULT 0;
-
--- schema_5: Which claim has used an approval, and questions that are closed with their run.
-ALTER TABLE approvals ADD COLUMN used_by text COLLATE "C" NOT NULL DEFAULT '';
-ALTER TABLE approvals DROP CONSTRAINT approvals_state_check;
-ALTER TABLE approvals ADD CONSTRAINT approvals_state_check
-  CHECK(state IN ('open', 'approved', 'denied', 'expired', 'used', 'cancelled'));
-
--- schema_6: Segments of runs that wait for a worker or are performed (`worker` is null while they wait), and which dispatcher has them.
+CREATE TABLE audit(
+  seq bigint PRIMARY KEY, at double precision NOT NULL, run_id text COLLATE "C", event text COLLATE "C" NOT NULL,
+  body text COLLATE "C" NOT NULL, prev text COLLATE "C", hash text COLLATE "C" NOT NULL);
+CREATE INDEX audit_run ON audit(run_id, seq);
+-- What digests of results are made with, so that nobody can check a guess who has only the audit log.
+CREATE TABLE digest_keys(name text COLLATE "C" PRIMARY KEY, key text NOT NULL, made double precision NOT NULL);
+CREATE TABLE kept(
+  run_id text COLLATE "C" NOT NULL, handle text COLLATE "C" NOT NULL, body bytea NOT NULL, created double precision NOT NULL, expires double precision NOT NULL,
+  PRIMARY KEY(run_id, handle));
+CREATE INDEX kept_old ON kept(expires);
+CREATE INDEX kept_created ON kept(created);
+-- Rates of tools, and tools that could not reach what they need; see stores/limits.py.
+CREATE TABLE rates(
+  name text COLLATE "C" PRIMARY KEY, due double precision NOT NULL, taken bigint NOT NULL, apart_s double precision NOT NULL,
+  full_s double precision NOT NULL, at double precision NOT NULL) WITH (fillfactor = 50);
+CREATE INDEX rates_due ON rates(due);
+CREATE TABLE breakers(
+  tool text COLLATE "C" PRIMARY KEY, failures bigint NOT NULL, most bigint NOT NULL, until double precision, tried double precision);
+-- Runs that workers carry out, until they are over; the columns of the model say how they wait for one that is away.
+CREATE TABLE submitted(
+  run_id text COLLATE "C" PRIMARY KEY, dispatcher text COLLATE "C" NOT NULL, queue text COLLATE "C" NOT NULL, priority bigint NOT NULL,
+  tools text COLLATE "C" NOT NULL, segment bigint NOT NULL, deaths bigint NOT NULL, woken bigint NOT NULL,
+  wake_at double precision, note text COLLATE "C" NOT NULL, swept double precision NOT NULL, model_turn bigint NOT NULL DEFAULT 0,
+  model_tries bigint NOT NULL DEFAULT 0, model_waited_s double precision NOT NULL DEFAULT 0) WITH (fillfactor = 80);
+CREATE INDEX submitted_swept ON submitted(swept);
+CREATE INDEX submitted_wake ON submitted(wake_at) WHERE wake_at IS NOT NULL;
+-- `since` is from when on a worker knows that the store was in reach.
+CREATE TABLE workers(worker text COLLATE "C" PRIMARY KEY, beat double precision NOT NULL, since double precision);
+-- Segments of runs that wait for a worker or are performed (`worker` is null while they wait), and which dispatcher has them.
+-- `after_death` is whether the segment's last worker was found dead.
 CREATE TABLE segments(
   id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, run_id text COLLATE "C" NOT NULL, number bigint NOT NULL,
   queue text COLLATE "C" NOT NULL, scope text COLLATE "C" NOT NULL, priority bigint NOT NULL, turn bigint NOT NULL,
   segment text COLLATE "C" NOT NULL, worker text COLLATE "C", attempt bigint NOT NULL DEFAULT 0,
-  cancelled bigint NOT NULL DEFAULT 0, since double precision NOT NULL, UNIQUE(run_id, number))
+  cancelled bigint NOT NULL DEFAULT 0, since double precision NOT NULL,
+  after_death bigint NOT NULL DEFAULT 0, UNIQUE(run_id, number))
   WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05);
 CREATE INDEX segments_turn ON segments(queue, turn, id) WHERE worker IS NULL;
 CREATE INDEX segments_scope ON segments(queue, scope, turn) WHERE worker IS NULL;
@@ -117,18 +128,7 @@ CREATE INDEX segments_urgent ON segments(queue, scope, priority DESC, id) WHERE 
 CREATE INDEX segments_running ON segments(queue, turn) WHERE worker IS NOT NULL;
 CREATE INDEX segments_held ON segments(worker) WHERE worker IS NOT NULL;
 CREATE TABLE dispatchers(one bigint PRIMARY KEY CHECK(one = 1), name text COLLATE "C" NOT NULL);
-
--- schema_7: What people ask for, and what can go. No index holds a write that is done, or changes while a run goes on.
-CREATE INDEX audit_run ON audit(run_id, seq);
-CREATE INDEX effects_failed ON effects(number) WHERE state = 'failed';
-DROP INDEX runs_live;
-CREATE INDEX runs_status ON runs(status, number) WHERE status <> 'done';
-CREATE INDEX runs_ended ON runs(updated) WHERE status IN ('done', 'failed', 'cancelled');
-CREATE INDEX runs_created ON runs(created);
-CREATE INDEX runs_forked ON runs(forked_from) WHERE forked_from <> '';
-CREATE INDEX kept_created ON kept(created);
-
--- schema_8: Records that were committed while another process had the end of the audit log; see stores/shared_log.py.
+-- Records that were committed while another process had the end of the audit log; see stores/shared_log.py.
 CREATE TABLE audit_pending(
   id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, writer text COLLATE "C" NOT NULL, number bigint NOT NULL,
   at double precision NOT NULL, run_id text COLLATE "C" NOT NULL, event text COLLATE "C" NOT NULL, body text COLLATE "C" NOT NULL,
@@ -168,7 +168,7 @@ BEGIN
   RETURN true;
 END $body$;
 
-CREATE FUNCTION named_rows_1(space integer, names json) RETURNS TABLE(
+CREATE FUNCTION named_rows(space integer, names json) RETURNS TABLE(
   is_held boolean, scope text, key text, fingerprint text, run_id text, state text, replay text, fence bigint,
   lease_until double precision, begun double precision, value text, epoch bigint, tool text, place text, owner text)
   LANGUAGE plpgsql ROWS 64 AS $body$
@@ -193,78 +193,11 @@ BEGIN
     SELECT * FROM handrail.effects AS act WHERE act.run_id = named.run_id AND act.fingerprint = named.fingerprint
       AND act.scope = named.scope AND act.state <> 'failed' ORDER BY act.begun DESC LIMIT 1) AS e;
 END $body$;
-
--- take_log: Take the end of the log until the commit, if nobody else has it: whether that was so, and how the log stands.
-SELECT is_mine, has_pending, seq, hash, key_replaced, number, pending_hash
-FROM take_log_1(?::integer, ?::text, ?::bigint, ?::boolean)
-
--- take_sweep: Take the turn to chain what is pending, if nobody has it; give it back where nothing is.
-SELECT is_mine, has_pending FROM take_sweep_1(?::text, ?::double precision)
-
--- take_key: Let nobody add to the log until the commit.
-SELECT pg_advisory_xact_lock(?::integer, 1025)
-
--- pend: Records that get their place in the chain later.
-INSERT INTO audit_pending(writer, number, at, run_id, event, body, prev, hash) VALUES (?)
-
--- pended: How far a writer's records reach that did not go straight into the chain.
-INSERT INTO audit_writers(writer, number, hash) VALUES (?)
-ON CONFLICT(writer) DO UPDATE SET number = excluded.number, hash = excluded.hash
-
--- pending: Records without a place in the chain, and up to where their writers' records have one.
-SELECT p.id, p.writer, p.number, p.at, p.run_id, p.event, p.body, p.prev, p.hash, c.number, c.hash, c.seal
-FROM audit_pending AS p LEFT JOIN audit_chained AS c ON c.writer = p.writer ORDER BY p.id LIMIT ?
-
--- chain: Give records their place in the chain.
-WITH gone AS (DELETE FROM audit_pending AS p USING (VALUES (?)) AS g WHERE p.id = g.column1::bigint
-    RETURNING g.column2::bigint, p.at, p.run_id, p.event, p.body, g.column3, g.column4)
-INSERT INTO audit(seq, at, run_id, event, body, prev, hash) SELECT * FROM gone ON CONFLICT (seq) DO NOTHING RETURNING 1
-
--- refuse: Records that cannot have a place in the chain; another record says so.
-DELETE FROM audit_pending WHERE id = ANY(?::bigint[])
-
--- chained: Up to where a writer's records have their place in the chain.
-INSERT INTO audit_chained(writer, number, hash, seal, at) VALUES (?)
-ON CONFLICT(writer) DO UPDATE SET number = excluded.number, hash = excluded.hash, seal = excluded.seal, at = excluded.at
-
--- forget_writer: A writer that has closed its store, and has no record without a place in the chain.
-WITH gone AS (DELETE FROM audit_writers WHERE writer = ? RETURNING writer)
-DELETE FROM audit_chained AS c USING gone WHERE c.writer = gone.writer
-
--- forget_writers: Writers that were killed long ago; one that is alive after all begins anew.
-WITH gone AS (DELETE FROM audit_chained WHERE at < ? RETURNING writer)
-DELETE FROM audit_writers AS w USING gone WHERE w.writer = gone.writer
-
--- forget_all_writers: Nothing is pending, and the notes are sealed with a key that is replaced: all writers begin anew.
-WITH gone AS (DELETE FROM audit_chained) DELETE FROM audit_writers
-
--- lazily: A commit that need not be on the disk when it returns: were it lost, all would be as before.
-SELECT set_config('synchronous_commit', 'off', true)
-
--- schema_9: Runs that workers carry out, until they are over.
-CREATE TABLE submitted(
-  run_id text COLLATE "C" PRIMARY KEY, dispatcher text COLLATE "C" NOT NULL, queue text COLLATE "C" NOT NULL, priority bigint NOT NULL,
-  tools text COLLATE "C" NOT NULL, segment bigint NOT NULL, deaths bigint NOT NULL, woken bigint NOT NULL,
-  wake_at double precision, note text COLLATE "C" NOT NULL, swept double precision NOT NULL) WITH (fillfactor = 80);
-CREATE INDEX submitted_swept ON submitted(swept);
-CREATE INDEX submitted_wake ON submitted(wake_at) WHERE wake_at IS NOT NULL;
-
--- schema_10: Rates of tools, and tools that could not reach what they need; see stores/limits.py.
-CREATE TABLE rates(
-  name text COLLATE "C" PRIMARY KEY, due double precision NOT NULL, taken bigint NOT NULL, apart_s double precision NOT NULL,
-  full_s double precision NOT NULL, at double precision NOT NULL) WITH (fillfactor = 50);
-CREATE INDEX rates_due ON rates(due);
-CREATE TABLE breakers(
-  tool text COLLATE "C" PRIMARY KEY, failures bigint NOT NULL, most bigint NOT NULL, until double precision, tried double precision);
-
--- schema_11: What digests of results are made with, so that nobody can check a guess who has only the audit log.
-CREATE TABLE digest_keys(name text COLLATE "C" PRIMARY KEY, key text NOT NULL, made double precision NOT NULL);
-
--- schema_12: How many groups each writer has committed, and what commits a group in one message; see stores/foreseen.py.
+-- How many groups each writer has committed, and what commits a group in one message; see stores/foreseen.py.
 CREATE TABLE group_writers(
   writer text COLLATE "C" PRIMARY KEY, number bigint NOT NULL, before bigint NOT NULL, at double precision NOT NULL)
   WITH (fillfactor = 50);
-CREATE FUNCTION count_group_1(my_writer text, my_number bigint) RETURNS void LANGUAGE plpgsql AS $body$
+CREATE FUNCTION count_group(my_writer text, my_number bigint) RETURNS void LANGUAGE plpgsql AS $body$
 DECLARE
   clock double precision := extract(epoch FROM clock_timestamp());
 BEGIN
@@ -300,168 +233,9 @@ BEGIN
   END IF;
   is_mine := FOUND;
 END $body$;
-
-CREATE FUNCTION commit_group_1(
-  space integer, my_owner text, given jsonb,
-  OUT clock double precision, OUT is_chained boolean, OUT has_pending boolean, OUT seq bigint) LANGUAGE plpgsql AS $body$
-DECLARE
-  started double precision := (given ->> 2)::double precision;
-  acts jsonb := given -> 3;
-  absent jsonb := given -> 4;
-  changed jsonb := given -> 5;
-  new_runs jsonb := given -> 6;
-  entries jsonb := given -> 7;
-  new_steps jsonb := given -> 8;
-  claimed jsonb := given -> 9;
-  results jsonb := given -> 10;
-  log jsonb := given -> 11;
-  records jsonb;
-  made bigint;
-  hash text;
-  otherwise CONSTANT text := 'not as expected';
-BEGIN
-  -- Plans are made while tables are empty, and kept. A limit that is not known then, and a scope that no index can help with,
-  -- have the rows of a group looked up one by one, by their keys.
-  clock := extract(epoch FROM clock_timestamp());
-  IF started NOT BETWEEN clock - 5 AND clock + 0.1 THEN
-    RAISE SQLSTATE '40001' USING MESSAGE = otherwise;
-  END IF;
-  PERFORM handrail.count_group_1(given ->> 0, (given ->> 1)::bigint);
-  IF jsonb_array_length(acts) > 0 THEN
-    -- The locks of `named_rows_1`; and no act of these may be there.
-    PERFORM pg_advisory_xact_lock(space, turns.number) FROM (
-      SELECT DISTINCT hashtext(concat_ws(chr(31), n ->> 0, n ->> 1, n ->> 2)) & 1023 AS number
-      FROM jsonb_array_elements(acts) AS n ORDER BY number) AS turns;
-    PERFORM 1 FROM jsonb_array_elements(acts) AS n CROSS JOIN LATERAL (
-      SELECT 1 FROM handrail.effects AS e WHERE e.run_id = n ->> 1 AND e.fingerprint = n ->> 2
-        AND e.scope || '' = n ->> 0 AND e.state <> 'failed' LIMIT 1) AS act;
-    IF FOUND THEN
-      RAISE SQLSTATE '40001' USING MESSAGE = otherwise;
-    END IF;
-  END IF;
-  IF jsonb_array_length(absent) > 0 THEN
-    PERFORM 1 FROM (SELECT value AS n FROM jsonb_array_elements(absent) LIMIT jsonb_array_length(absent)) AS few
-    JOIN handrail.effects AS e ON e.scope = n ->> 0 AND e.key = n ->> 1;
-    IF FOUND THEN
-      RAISE SQLSTATE '40001' USING MESSAGE = otherwise;
-    END IF;
-  END IF;
-  IF jsonb_array_length(changed) > 0 THEN
-    UPDATE handrail.effects AS e SET state = g ->> 5, lease_until = (g ->> 6)::double precision, value = g ->> 7,
-      updated = clock
-    FROM (SELECT value AS g FROM jsonb_array_elements(changed) LIMIT jsonb_array_length(changed)) AS few
-    WHERE e.scope = g ->> 0 AND e.key = g ->> 1 AND e.fence = (g ->> 2)::bigint AND e.state = g ->> 3
-      AND e.lease_until = (g ->> 4)::double precision;
-    GET DIAGNOSTICS made = ROW_COUNT;
-    IF made <> jsonb_array_length(changed) THEN
-      RAISE SQLSTATE '40001' USING MESSAGE = otherwise;
-    END IF;
-  END IF;
-  IF jsonb_array_length(new_runs) > 0 THEN
-    INSERT INTO handrail.runs(
-      run_id, toolset, journal_v, forked_from, forked_at, input, created, updated, owner, status, epoch)
-    SELECT r ->> 0, r ->> 1, (r ->> 2)::bigint, r ->> 3, (r ->> 4)::bigint, r ->> 5, (r ->> 6)::double precision,
-      (r ->> 7)::double precision, r ->> 8, 'running', 1
-    FROM jsonb_array_elements(new_runs) AS r ON CONFLICT (run_id) DO NOTHING;
-    GET DIAGNOSTICS made = ROW_COUNT;
-    IF made <> jsonb_array_length(new_runs) THEN
-      RAISE SQLSTATE '40001' USING MESSAGE = otherwise;
-    END IF;
-  END IF;
-  IF jsonb_array_length(entries) > 0 THEN
-    UPDATE handrail.runs AS r SET updated = (g ->> 2)::double precision, status = coalesce(g ->> 3, r.status),
-      result = coalesce(g ->> 4, r.result), entered = r.entered + (g ->> 5)::bigint
-    FROM (SELECT value AS g FROM jsonb_array_elements(entries) LIMIT jsonb_array_length(entries)) AS few
-    WHERE r.run_id = g ->> 0 AND r.epoch = (g ->> 1)::bigint AND r.entered = (g ->> 6)::bigint AND r.cancel_requested = 0;
-    GET DIAGNOSTICS made = ROW_COUNT;
-    IF made <> jsonb_array_length(entries) THEN
-      RAISE SQLSTATE '40001' USING MESSAGE = otherwise;
-    END IF;
-  END IF;
-  IF jsonb_array_length(new_steps) > 0 THEN
-    INSERT INTO handrail.steps(run_id, step_key, seq, kind, epoch, body, elapsed_s, at)
-    SELECT r ->> 0, r ->> 1, (r ->> 2)::bigint, r ->> 3, (r ->> 4)::bigint, r ->> 5, (r ->> 6)::double precision,
-      (r ->> 7)::double precision
-    FROM jsonb_array_elements(new_steps) AS r ON CONFLICT (run_id, step_key) DO NOTHING;
-  END IF;
-  IF jsonb_array_length(claimed) > 0 THEN
-    INSERT INTO handrail.effects(
-      scope, key, fingerprint, run_id, state, replay, fence, lease_until, begun, value, epoch, tool, place, owner, updated)
-    SELECT r ->> 0, r ->> 1, r ->> 2, r ->> 3, r ->> 4, r ->> 5, (r ->> 6)::bigint, (r ->> 7)::double precision,
-      (r ->> 8)::double precision, r ->> 9, (r ->> 10)::bigint, r ->> 11, r ->> 12, my_owner, clock
-    FROM jsonb_array_elements(claimed) AS r ON CONFLICT (scope, key) DO NOTHING;
-    GET DIAGNOSTICS made = ROW_COUNT;
-    IF made <> jsonb_array_length(claimed) THEN
-      RAISE SQLSTATE '40001' USING MESSAGE = otherwise;
-    END IF;
-  END IF;
-  IF jsonb_array_length(results) > 0 THEN
-    DELETE FROM handrail.kept AS k WHERE (k.run_id, k.handle) IN (
-      SELECT o.run_id, o.handle FROM handrail.kept AS o WHERE o.expires < clock LIMIT 2 FOR UPDATE SKIP LOCKED);
-    INSERT INTO handrail.kept(run_id, handle, body, created, expires)
-    SELECT r ->> 0, r ->> 1, decode(r ->> 2, 'base64'), clock, clock + (r ->> 3)::double precision
-    FROM jsonb_array_elements(results) AS r;
-  END IF;
-  IF jsonb_array_length(log) > 0 THEN
-    -- Records go behind the end of the log where that is as expected and free, and are pending elsewhere; see `take_log_1`.
-    records := log -> 8;
-    PERFORM pg_advisory_xact_lock_shared(space, 1025);
-    has_pending := EXISTS (SELECT 1 FROM handrail.audit_pending AS p ORDER BY p.id LIMIT 1);
-    SELECT e.seq, e.hash INTO seq, hash FROM handrail.log_end_1() AS e;
-    is_chained := NOT has_pending AND seq IS NOT NULL AND seq = (log ->> 2)::bigint AND hash = log ->> 3;
-    IF is_chained THEN
-      is_chained := pg_try_advisory_xact_lock(space, 1024);
-    END IF;
-    IF is_chained THEN
-      -- somebody may have had it until now
-      has_pending := EXISTS (SELECT 1 FROM handrail.audit_pending AS p ORDER BY p.id LIMIT 1);
-      SELECT e.seq, e.hash INTO seq, hash FROM handrail.log_end_1() AS e;
-      is_chained := NOT has_pending AND seq = (log ->> 2)::bigint AND hash = log ->> 3;
-    END IF;
-    PERFORM 1 FROM handrail.audit AS a WHERE a.seq > (log ->> 1)::bigint AND a.event = 'AuditKeyReplaced';
-    IF FOUND OR seq IS NULL THEN
-      RAISE SQLSTATE '40001' USING MESSAGE = otherwise;
-    END IF;
-    IF is_chained THEN
-      INSERT INTO handrail.audit(seq, at, run_id, event, body, prev, hash)
-      SELECT (r ->> 3)::bigint, started, r ->> 0, r ->> 1, r ->> 2, r ->> 4, r ->> 5
-      FROM jsonb_array_elements(records) AS r ON CONFLICT ON CONSTRAINT audit_pkey DO NOTHING;
-      GET DIAGNOSTICS made = ROW_COUNT;
-      IF made <> jsonb_array_length(records) THEN
-        RAISE SQLSTATE '40001' USING MESSAGE = otherwise;
-      END IF;
-    ELSE
-      UPDATE handrail.audit_writers AS w SET number = (log ->> 6)::bigint, hash = log ->> 7
-      WHERE w.writer = log ->> 0 AND w.number = (log ->> 4)::bigint AND w.hash = log ->> 5;
-      IF NOT FOUND THEN
-        INSERT INTO handrail.audit_writers(writer, number, hash)
-        SELECT log ->> 0, (log ->> 6)::bigint, log ->> 7 WHERE (log ->> 4)::bigint = 0 ON CONFLICT (writer) DO NOTHING;
-        IF NOT FOUND THEN
-          RAISE SQLSTATE '40001' USING MESSAGE = otherwise;
-        END IF;
-      END IF;
-      INSERT INTO handrail.audit_pending(writer, number, at, run_id, event, body, prev, hash)
-      SELECT log ->> 0, (r ->> 6)::bigint, started, r ->> 0, r ->> 1, r ->> 2, r ->> 7, r ->> 8
-      FROM jsonb_array_elements(records) AS r;
-    END IF;
-  END IF;
-END $body$;
-
--- schema_13: From when on a worker knows that the store was in reach, and whether a segment's last worker was found dead.
-ALTER TABLE workers ADD COLUMN since double precision;
-ALTER TABLE segments ADD COLUMN after_death bigint NOT NULL DEFAULT 0;
-
--- schema_14: Plan a group once, not each time; and let an entry of a run change no indexed column, so that it updates no index.
-ALTER FUNCTION commit_group_1(integer, text, jsonb) SET plan_cache_mode = force_generic_plan;
-DROP INDEX runs_ended;
-
--- schema_15: How submitted runs wait for a model that is away: for which turn, how often it was asked, and how long they waited.
-ALTER TABLE submitted ADD COLUMN model_turn bigint NOT NULL DEFAULT 0, ADD COLUMN model_tries bigint NOT NULL DEFAULT 0,
-  ADD COLUMN model_waited_s double precision NOT NULL DEFAULT 0;
-
--- schema_16: A group in fewer statements. A row that is there already ends it with its own error, which costs a row less than
+-- A row that is there already ends a group with its own error, which costs a row less than to ask before.
 -- to ask before.
-CREATE FUNCTION commit_group_2(
+CREATE FUNCTION commit_group(
   space integer, my_owner text, given jsonb,
   OUT clock double precision, OUT is_chained boolean, OUT has_pending boolean, OUT seq bigint) LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan AS $body$
@@ -491,10 +265,10 @@ BEGIN
   UPDATE handrail.group_writers AS w SET number = (given ->> 1)::bigint, at = clock
   WHERE w.writer = given ->> 0 AND w.number < (given ->> 1)::bigint;
   IF NOT FOUND THEN
-    PERFORM handrail.count_group_1(given ->> 0, (given ->> 1)::bigint);
+    PERFORM handrail.count_group(given ->> 0, (given ->> 1)::bigint);
   END IF;
   IF jsonb_array_length(acts) > 0 THEN
-    -- The locks of `named_rows_1`; and no act of these may be there.
+    -- The locks of `named_rows`; and no act of these may be there.
     PERFORM pg_advisory_xact_lock(space, turns.number) FROM (
       SELECT DISTINCT hashtext(concat_ws(chr(31), n ->> 0, n ->> 1, n ->> 2)) & 1023 AS number
       FROM jsonb_array_elements(acts) AS n ORDER BY number) AS turns;
@@ -547,6 +321,9 @@ BEGIN
     FROM jsonb_array_elements(new_steps) AS r;
   END IF;
   IF jsonb_array_length(claimed) > 0 THEN
+    IF EXISTS (SELECT 1 FROM handrail.restored) THEN
+      RAISE SQLSTATE '40001' USING MESSAGE = otherwise;
+    END IF;
     INSERT INTO handrail.effects(
       scope, key, fingerprint, run_id, state, replay, fence, lease_until, begun, value, epoch, tool, place, owner, updated)
     SELECT r ->> 0, r ->> 1, r ->> 2, r ->> 3, r ->> 4, r ->> 5, (r ->> 6)::bigint, (r ->> 7)::double precision,
@@ -604,11 +381,61 @@ BEGIN
   END IF;
 END $body$;
 
--- commit_group: A group in one message, written and committed only if everything is as expected; see `commit_group_2`.
-SELECT clock, is_chained, has_pending, seq FROM commit_group_2(%s::integer, %s::text, %s::jsonb)
+-- made: The tables were made, in this version.
+INSERT INTO schema_version(version, at) VALUES (%s, extract(epoch FROM clock_timestamp()))
+
+-- take_log: Take the end of the log until the commit, if nobody else has it: whether that was so, and how the log stands.
+SELECT is_mine, has_pending, seq, hash, key_replaced, number, pending_hash
+FROM take_log_1(?::integer, ?::text, ?::bigint, ?::boolean)
+
+-- take_sweep: Take the turn to chain what is pending, if nobody has it; give it back where nothing is.
+SELECT is_mine, has_pending FROM take_sweep_1(?::text, ?::double precision)
+
+-- take_key: Let nobody add to the log until the commit.
+SELECT pg_advisory_xact_lock(?::integer, 1025)
+
+-- pend: Records that get their place in the chain later.
+INSERT INTO audit_pending(writer, number, at, run_id, event, body, prev, hash) VALUES (?)
+
+-- pended: How far a writer's records reach that did not go straight into the chain.
+INSERT INTO audit_writers(writer, number, hash) VALUES (?)
+ON CONFLICT(writer) DO UPDATE SET number = excluded.number, hash = excluded.hash
+
+-- pending: Records without a place in the chain, and up to where their writers' records have one.
+SELECT p.id, p.writer, p.number, p.at, p.run_id, p.event, p.body, p.prev, p.hash, c.number, c.hash, c.seal
+FROM audit_pending AS p LEFT JOIN audit_chained AS c ON c.writer = p.writer ORDER BY p.id LIMIT ?
+
+-- chain: Give records their place in the chain.
+WITH gone AS (DELETE FROM audit_pending AS p USING (VALUES (?)) AS g WHERE p.id = g.column1::bigint
+    RETURNING g.column2::bigint, p.at, p.run_id, p.event, p.body, g.column3, g.column4)
+INSERT INTO audit(seq, at, run_id, event, body, prev, hash) SELECT * FROM gone ON CONFLICT (seq) DO NOTHING RETURNING 1
+
+-- refuse: Records that cannot have a place in the chain; another record says so.
+DELETE FROM audit_pending WHERE id = ANY(?::bigint[])
+
+-- chained: Up to where a writer's records have their place in the chain.
+INSERT INTO audit_chained(writer, number, hash, seal, at) VALUES (?)
+ON CONFLICT(writer) DO UPDATE SET number = excluded.number, hash = excluded.hash, seal = excluded.seal, at = excluded.at
+
+-- forget_writer: A writer that has closed its store, and has no record without a place in the chain.
+WITH gone AS (DELETE FROM audit_writers WHERE writer = ? RETURNING writer)
+DELETE FROM audit_chained AS c USING gone WHERE c.writer = gone.writer
+
+-- forget_writers: Writers that were killed long ago; one that is alive after all begins anew.
+WITH gone AS (DELETE FROM audit_chained WHERE at < ? RETURNING writer)
+DELETE FROM audit_writers AS w USING gone WHERE w.writer = gone.writer
+
+-- forget_all_writers: Nothing is pending, and the notes are sealed with a key that is replaced: all writers begin anew.
+WITH gone AS (DELETE FROM audit_chained) DELETE FROM audit_writers
+
+-- lazily: A commit that need not be on the disk when it returns: were it lost, all would be as before.
+SELECT set_config('synchronous_commit', 'off', true)
+
+-- commit_group: A group in one message, written and committed only if everything is as expected.
+SELECT clock, is_chained, has_pending, seq FROM commit_group(%s::integer, %s::text, %s::jsonb)
 
 -- count_group: Count a group, so that its writer can ask later whether it was committed.
-SELECT count_group_1(%s::text, %s::bigint)
+SELECT count_group(%s::text, %s::bigint)
 
 -- outcome: The last group of a writer that was committed before this number; no group below the number is from now on.
 INSERT INTO group_writers AS w(writer, number, before, at) VALUES (%s, %s, 0, extract(epoch FROM clock_timestamp()))
@@ -619,17 +446,14 @@ RETURNING before
 -- forget_groups: The groups of a writer that ends.
 DELETE FROM group_writers WHERE writer = %s
 
--- migrated: The tables have reached a version.
-INSERT INTO schema_version(version, at) VALUES (%s, extract(epoch FROM clock_timestamp()))
-
--- rows: The rows that a group names and whether they are held; see `named_rows_1`.
-SELECT * FROM named_rows_1(%s::integer, %s::json)
+-- rows: The rows that a group names and whether they are held.
+SELECT * FROM named_rows(%s::integer, %s::json)
 
 -- clock: The server's time.
 SELECT extract(epoch FROM clock_timestamp())::double precision
 
--- begin: Begin a transaction; the server's time.
-BEGIN; SELECT extract(epoch FROM clock_timestamp())::double precision
+-- begin: Begin a transaction; the server's time, and what was lost if the store was set back.
+BEGIN; SELECT extract(epoch FROM clock_timestamp())::double precision, since, at FROM (SELECT 1) AS one LEFT JOIN restored ON true
 
 -- types: What type each column of our tables has.
 SELECT table_name::text, column_name::text, data_type::text FROM information_schema.columns

@@ -32,7 +32,7 @@ from handrail.stores.database import (
     Values,
     WriteName,
 )
-from handrail.stores.ledger import Row
+from handrail.stores.ledger import Restored, Row
 from handrail.stores.sql_runs import DurableRuns
 from handrail.stores.sql_values import expand_rows, row_values, statements
 from handrail.stores.sqlite_forks import FORKS, Work
@@ -54,8 +54,8 @@ _INCREMENTAL = 2
 _SHRINK_PAGES = 128
 
 _SQL = statements("sqlite.sql")
-_MIGRATIONS = tuple(name for name in _SQL if name.startswith("schema_"))
-VERSION = len(_MIGRATIONS)
+VERSION = 1
+"""The version of the tables that this handrail makes and opens."""
 """The version of the tables that this handrail knows."""
 
 _BEGUN = 8
@@ -109,6 +109,7 @@ class SqliteConnection:
         self._at_work = _AtWork(file)
         self._read_only = read_only
         self._now = 0.0
+        self.restored: Restored | None = None
         self._asks_for_s = BUSY_S if asks_often else 0.0
         """For how long a busy file is asked for again."""
         if not read_only:
@@ -164,7 +165,8 @@ class SqliteConnection:
         with self._at_work:
             self._execute("BEGIN IMMEDIATE")
             self._check_files()
-            [self._now] = self._db.execute(_SQL["clock"]).fetchone()
+            self._now, since, at = self._db.execute(_SQL["begin"]).fetchone()
+            self.restored = None if since is None else Restored(since, at)
             return self._now
 
     def _check_files(self) -> None:
@@ -376,16 +378,16 @@ class SqliteConnection:
         self._db.execute("PRAGMA synchronous=FULL")
         self._db.execute("BEGIN IMMEDIATE")
         version = self._version()
-        if version > VERSION:
-            raise ConfigError(
-                f"the store {self.file} has version {version} and this handrail knows {VERSION}; use a newer handrail"
-            )
-        for migration in _MIGRATIONS[version:]:
-            for statement in _SQL[migration].split(";\n"):
+        if not version:
+            for statement in _SQL["schema"].split(";\n"):
                 if statement.strip():
                     self._db.execute(statement)
-            version += 1
-            self._db.execute(_SQL["migrated"], (version,))
+            self._db.execute(_SQL["made"], (VERSION,))
+        elif version != VERSION:
+            raise ConfigError(
+                f"the store {self.file} has version {version} and this handrail knows {VERSION}; "
+                "open it with the handrail that made it, or name another file"
+            )
         self._db.execute("COMMIT")
 
     def _become_wal(self) -> None:

@@ -1,75 +1,46 @@
--- schema_1: Everything that a deployment remembers. Times are seconds since 1970 by the database's clock.
+-- schema: Everything that a deployment remembers. Times are seconds since 1970 by the database's clock.
 CREATE TABLE schema_version(version INTEGER NOT NULL, at REAL NOT NULL);
 CREATE TABLE runs(
-  number INTEGER PRIMARY KEY, run_id TEXT NOT NULL UNIQUE, tenant TEXT NOT NULL DEFAULT '', deployment TEXT NOT NULL DEFAULT '',
+  number INTEGER PRIMARY KEY, run_id TEXT NOT NULL UNIQUE,
   toolset TEXT NOT NULL DEFAULT '', journal_v INTEGER NOT NULL,
   entered INTEGER NOT NULL DEFAULT 0, status TEXT NOT NULL CHECK(status IN ('queued', 'running', 'waiting', 'done', 'failed', 'cancelled', 'poisoned')),
-  epoch INTEGER NOT NULL DEFAULT 0, seg INTEGER NOT NULL DEFAULT 1, owner TEXT, takeovers INTEGER NOT NULL DEFAULT 0,
-  deadline REAL, cancel_requested INTEGER NOT NULL DEFAULT 0, forked_from TEXT NOT NULL DEFAULT '',
+  epoch INTEGER NOT NULL DEFAULT 0, owner TEXT, takeovers INTEGER NOT NULL DEFAULT 0,
+  cancel_requested INTEGER NOT NULL DEFAULT 0, forked_from TEXT NOT NULL DEFAULT '',
   forked_at INTEGER NOT NULL DEFAULT 0, input TEXT NOT NULL, result TEXT, created REAL NOT NULL,
   updated REAL NOT NULL);
-CREATE INDEX runs_live ON runs(status, updated) WHERE status IN ('queued', 'running', 'waiting');
+-- No index has a column that each entry of a run updates.
+CREATE INDEX runs_status ON runs(status, number) WHERE status <> 'done';
+CREATE INDEX runs_created ON runs(created);
+CREATE INDEX runs_forked ON runs(forked_from) WHERE forked_from <> '';
+-- Steps in the order in which they come: those of one run would lie on a page of its own otherwise, and each entry of each
+-- run writes one.
 CREATE TABLE steps(
   run_id TEXT NOT NULL, step_key TEXT NOT NULL, seq INTEGER NOT NULL, kind TEXT NOT NULL, epoch INTEGER NOT NULL,
-  body TEXT NOT NULL, elapsed_s REAL NOT NULL DEFAULT 0, at REAL NOT NULL, PRIMARY KEY(run_id, step_key)) WITHOUT ROWID;
+  body TEXT NOT NULL, elapsed_s REAL NOT NULL DEFAULT 0, at REAL NOT NULL, PRIMARY KEY(run_id, step_key));
 CREATE TABLE effects(
   number INTEGER PRIMARY KEY, scope TEXT NOT NULL, key TEXT NOT NULL, fingerprint TEXT NOT NULL, run_id TEXT NOT NULL,
   tool TEXT NOT NULL DEFAULT '', place TEXT NOT NULL DEFAULT '',
   state TEXT NOT NULL CHECK(state IN ('claimed', 'waiting', 'done', 'failed', 'in_doubt')),
   replay TEXT NOT NULL CHECK(replay IN ('key', 'verify', 'none')),
   owner TEXT NOT NULL, fence INTEGER NOT NULL, epoch INTEGER NOT NULL DEFAULT 0, lease_until REAL NOT NULL, begun REAL NOT NULL,
-  value TEXT, artifact TEXT, resolved_by TEXT, updated REAL NOT NULL, UNIQUE(scope, key));
-CREATE INDEX effects_act ON effects(run_id, fingerprint);
+  value TEXT, resolved_by TEXT, updated REAL NOT NULL, UNIQUE(scope, key));
+-- By the beginning of a fingerprint, which distinguishes the few acts of a run.
+CREATE INDEX effects_act ON effects(run_id, substr(fingerprint, 1, 12));
 CREATE INDEX effects_open ON effects(lease_until) WHERE state IN ('claimed', 'in_doubt');
-CREATE TABLE locks(
-  resource TEXT PRIMARY KEY, holder TEXT NOT NULL, fence INTEGER NOT NULL, until REAL NOT NULL) WITHOUT ROWID;
-CREATE TABLE approvals(
-  number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE,
-  run_id TEXT NOT NULL, call_id TEXT NOT NULL, tool TEXT NOT NULL, digest TEXT NOT NULL,
-  arguments TEXT NOT NULL, risk TEXT NOT NULL, reason TEXT NOT NULL, description TEXT NOT NULL,
-  state TEXT NOT NULL CHECK(state IN ('open', 'approved', 'denied', 'expired', 'used')),
-  decided_by TEXT NOT NULL, because TEXT NOT NULL, edited TEXT, asked REAL NOT NULL,
-  expires REAL NOT NULL);
-CREATE INDEX approvals_run ON approvals(run_id);
-CREATE INDEX approvals_open ON approvals(asked) WHERE state = 'open';
-CREATE TABLE audit(
-  seq INTEGER PRIMARY KEY, at REAL NOT NULL, run_id TEXT, step_key TEXT, actor TEXT, event TEXT NOT NULL,
-  body TEXT NOT NULL, prev TEXT, hash TEXT NOT NULL);
--- Nobody reads `deployment`, `toolset` and `state`. They stay, since a process of an older handrail, which runs on beside newer
--- ones during a deploy, names them in each heartbeat: without them its beats would fail, and its runs be taken from it.
-CREATE TABLE workers(
-  worker TEXT PRIMARY KEY, deployment TEXT NOT NULL, toolset TEXT NOT NULL, beat REAL NOT NULL,
-  state TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE kept(
-  run_id TEXT NOT NULL, handle TEXT NOT NULL, body BLOB NOT NULL, created REAL NOT NULL, expires REAL NOT NULL,
-  PRIMARY KEY(run_id, handle));
-CREATE INDEX kept_old ON kept(expires);
-
--- schema_2: Acts that count as repeats in other runs, what a question's edit is held to, and standing words of people.
+CREATE INDEX effects_failed ON effects(number) WHERE state = 'failed';
+-- What was lost when the store was set back to an older copy of it; see stores/ledger.py.
+CREATE TABLE restored(one INTEGER PRIMARY KEY CHECK(one = 1), since REAL NOT NULL, at REAL NOT NULL);
+-- Acts that count as repeats in other runs.
 CREATE TABLE acts(
   scope TEXT NOT NULL, fingerprint TEXT NOT NULL, key TEXT NOT NULL, at REAL NOT NULL,
   PRIMARY KEY(scope, fingerprint)) WITHOUT ROWID;
-ALTER TABLE approvals ADD COLUMN pin TEXT NOT NULL DEFAULT '';
-ALTER TABLE approvals ADD COLUMN place TEXT NOT NULL DEFAULT '';
-ALTER TABLE approvals ADD COLUMN parameters TEXT NOT NULL DEFAULT '{}';
-CREATE TABLE grants(
-  id TEXT PRIMARY KEY, run_id TEXT NOT NULL, tool TEXT NOT NULL, pin TEXT NOT NULL, reason TEXT NOT NULL,
-  granted_by TEXT NOT NULL, granted_at REAL NOT NULL, revoked_by TEXT NOT NULL DEFAULT '""',
-  revoked_at REAL NOT NULL DEFAULT 0) WITHOUT ROWID;
-CREATE INDEX grants_tool ON grants(tool);
-
--- schema_3: Questions on which several people must agree.
-ALTER TABLE approvals ADD COLUMN people INTEGER NOT NULL DEFAULT 1;
-ALTER TABLE approvals ADD COLUMN agreed TEXT NOT NULL DEFAULT '[]';
-ALTER TABLE approvals ADD COLUMN principal TEXT NOT NULL DEFAULT '""';
-ALTER TABLE approvals ADD COLUMN own_approval INTEGER NOT NULL DEFAULT 0;
-
--- schema_4: Which process holds a resource, and until when by the monotonic clock of its machine.
-ALTER TABLE locks ADD COLUMN owner TEXT NOT NULL DEFAULT '';
-ALTER TABLE locks ADD COLUMN ticks REAL NOT NULL DEFAULT 0;
-
--- schema_5: Which claim has used an approval, and questions that are closed with their run.
-CREATE TABLE approvals_5(
+-- `ticks` is until when by the monotonic clock of the owner's machine.
+CREATE TABLE locks(
+  resource TEXT PRIMARY KEY, holder TEXT NOT NULL, fence INTEGER NOT NULL, until REAL NOT NULL,
+  owner TEXT NOT NULL DEFAULT '', ticks REAL NOT NULL DEFAULT 0) WITHOUT ROWID;
+-- `used_by` is the claim that has used an approval, or the write whose result a question waits for; `pin` and `parameters` are
+-- what an edit is held to.
+CREATE TABLE approvals(
   number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE,
   run_id TEXT NOT NULL, call_id TEXT NOT NULL, tool TEXT NOT NULL, digest TEXT NOT NULL,
   arguments TEXT NOT NULL, risk TEXT NOT NULL, reason TEXT NOT NULL, description TEXT NOT NULL,
@@ -78,17 +49,49 @@ CREATE TABLE approvals_5(
   expires REAL NOT NULL, pin TEXT NOT NULL DEFAULT '', place TEXT NOT NULL DEFAULT '', parameters TEXT NOT NULL DEFAULT '{}',
   people INTEGER NOT NULL DEFAULT 1, agreed TEXT NOT NULL DEFAULT '[]', principal TEXT NOT NULL DEFAULT '""',
   own_approval INTEGER NOT NULL DEFAULT 0, used_by TEXT NOT NULL DEFAULT '');
-INSERT INTO approvals_5 SELECT *, '' FROM approvals ORDER BY number;
-DROP TABLE approvals;
-ALTER TABLE approvals_5 RENAME TO approvals;
 CREATE INDEX approvals_run ON approvals(run_id);
 CREATE INDEX approvals_open ON approvals(asked) WHERE state = 'open';
-
--- schema_6: Segments of runs that wait for a worker or are performed (`worker` is null while they wait), and which dispatcher has them.
+-- Standing approvals.
+CREATE TABLE grants(
+  id TEXT PRIMARY KEY, run_id TEXT NOT NULL, tool TEXT NOT NULL, pin TEXT NOT NULL, reason TEXT NOT NULL,
+  granted_by TEXT NOT NULL, granted_at REAL NOT NULL, revoked_by TEXT NOT NULL DEFAULT '""',
+  revoked_at REAL NOT NULL DEFAULT 0) WITHOUT ROWID;
+CREATE INDEX grants_tool ON grants(tool);
+CREATE TABLE audit(
+  seq INTEGER PRIMARY KEY, at REAL NOT NULL, run_id TEXT, event TEXT NOT NULL,
+  body TEXT NOT NULL, prev TEXT, hash TEXT NOT NULL);
+CREATE INDEX audit_run ON audit(run_id);
+-- What digests of results are made with, so that nobody can check a guess who has only the audit log.
+CREATE TABLE digest_keys(name TEXT PRIMARY KEY, key TEXT NOT NULL, made REAL NOT NULL) WITHOUT ROWID;
+CREATE TABLE kept(
+  run_id TEXT NOT NULL, handle TEXT NOT NULL, body BLOB NOT NULL, created REAL NOT NULL, expires REAL NOT NULL,
+  PRIMARY KEY(run_id, handle));
+CREATE INDEX kept_old ON kept(expires);
+CREATE INDEX kept_created ON kept(created);
+-- Rates of tools, and tools that could not reach what they need; see stores/limits.py.
+CREATE TABLE rates(
+  name TEXT PRIMARY KEY, due REAL NOT NULL, taken INTEGER NOT NULL, apart_s REAL NOT NULL, full_s REAL NOT NULL,
+  at REAL NOT NULL) WITHOUT ROWID;
+CREATE INDEX rates_due ON rates(due);
+CREATE TABLE breakers(
+  tool TEXT PRIMARY KEY, failures INTEGER NOT NULL, most INTEGER NOT NULL, until REAL, tried REAL) WITHOUT ROWID;
+-- Runs that workers carry out, until they are over; the columns of the model say how they wait for one that is away.
+CREATE TABLE submitted(
+  run_id TEXT PRIMARY KEY, dispatcher TEXT NOT NULL, queue TEXT NOT NULL, priority INTEGER NOT NULL, tools TEXT NOT NULL,
+  segment INTEGER NOT NULL, deaths INTEGER NOT NULL, woken INTEGER NOT NULL, wake_at REAL, note TEXT NOT NULL,
+  swept REAL NOT NULL, model_turn INTEGER NOT NULL DEFAULT 0, model_tries INTEGER NOT NULL DEFAULT 0,
+  model_waited_s REAL NOT NULL DEFAULT 0) WITHOUT ROWID;
+CREATE INDEX submitted_swept ON submitted(swept);
+CREATE INDEX submitted_wake ON submitted(wake_at) WHERE wake_at IS NOT NULL;
+-- `since` is from when on a worker knows that the store was in reach.
+CREATE TABLE workers(worker TEXT PRIMARY KEY, beat REAL NOT NULL, since REAL) WITHOUT ROWID;
+-- Segments of runs that wait for a worker or are performed (`worker` is null while they wait), and which dispatcher has them.
+-- `after_death` is whether the segment's last worker was found dead.
 CREATE TABLE segments(
   id INTEGER PRIMARY KEY AUTOINCREMENT, run_id TEXT NOT NULL, number INTEGER NOT NULL, queue TEXT NOT NULL,
   scope TEXT NOT NULL, priority INTEGER NOT NULL, turn INTEGER NOT NULL, segment TEXT NOT NULL, worker TEXT,
-  attempt INTEGER NOT NULL DEFAULT 0, cancelled INTEGER NOT NULL DEFAULT 0, since REAL NOT NULL, UNIQUE(run_id, number));
+  attempt INTEGER NOT NULL DEFAULT 0, cancelled INTEGER NOT NULL DEFAULT 0, since REAL NOT NULL,
+  after_death INTEGER NOT NULL DEFAULT 0, UNIQUE(run_id, number));
 CREATE INDEX segments_turn ON segments(queue, turn, id) WHERE worker IS NULL;
 CREATE INDEX segments_scope ON segments(queue, scope, turn) WHERE worker IS NULL;
 CREATE INDEX segments_urgent ON segments(queue, scope, priority DESC, id) WHERE worker IS NULL;
@@ -96,63 +99,14 @@ CREATE INDEX segments_running ON segments(queue, turn) WHERE worker IS NOT NULL;
 CREATE INDEX segments_held ON segments(worker) WHERE worker IS NOT NULL;
 CREATE TABLE dispatchers(one INTEGER PRIMARY KEY CHECK(one = 1), name TEXT NOT NULL);
 
--- schema_7: What people ask for, and what can go. No index holds a write that is done, or changes while a run goes on.
-CREATE INDEX audit_run ON audit(run_id);
-CREATE INDEX effects_failed ON effects(number) WHERE state = 'failed';
-DROP INDEX runs_live;
-CREATE INDEX runs_status ON runs(status, number) WHERE status <> 'done';
-CREATE INDEX runs_ended ON runs(updated) WHERE status IN ('done', 'failed', 'cancelled');
-CREATE INDEX runs_created ON runs(created);
-CREATE INDEX runs_forked ON runs(forked_from) WHERE forked_from <> '';
-CREATE INDEX kept_created ON kept(created);
-
--- schema_8: Runs that workers carry out, until they are over.
-CREATE TABLE submitted(
-  run_id TEXT PRIMARY KEY, dispatcher TEXT NOT NULL, queue TEXT NOT NULL, priority INTEGER NOT NULL, tools TEXT NOT NULL,
-  segment INTEGER NOT NULL, deaths INTEGER NOT NULL, woken INTEGER NOT NULL, wake_at REAL, note TEXT NOT NULL,
-  swept REAL NOT NULL) WITHOUT ROWID;
-CREATE INDEX submitted_swept ON submitted(swept);
-CREATE INDEX submitted_wake ON submitted(wake_at) WHERE wake_at IS NOT NULL;
-
--- schema_9: Rates of tools, and tools that could not reach what they need; see stores/limits.py.
-CREATE TABLE rates(
-  name TEXT PRIMARY KEY, due REAL NOT NULL, taken INTEGER NOT NULL, apart_s REAL NOT NULL, full_s REAL NOT NULL,
-  at REAL NOT NULL) WITHOUT ROWID;
-CREATE INDEX rates_due ON rates(due);
-CREATE TABLE breakers(
-  tool TEXT PRIMARY KEY, failures INTEGER NOT NULL, most INTEGER NOT NULL, until REAL, tried REAL) WITHOUT ROWID;
-
--- schema_10: What digests of results are made with, so that nobody can check a guess who has only the audit log.
-CREATE TABLE digest_keys(name TEXT PRIMARY KEY, key TEXT NOT NULL, made REAL NOT NULL) WITHOUT ROWID;
-
--- schema_11: Steps in the order in which they come, since those of one run lie on a page of its own otherwise, and each entry
--- of each run writes one; acts by the beginning of their fingerprint, which tells the few of a run apart.
-CREATE TABLE steps_11(
-  run_id TEXT NOT NULL, step_key TEXT NOT NULL, seq INTEGER NOT NULL, kind TEXT NOT NULL, epoch INTEGER NOT NULL,
-  body TEXT NOT NULL, elapsed_s REAL NOT NULL DEFAULT 0, at REAL NOT NULL, PRIMARY KEY(run_id, step_key));
-INSERT INTO steps_11 SELECT run_id, step_key, seq, kind, epoch, body, elapsed_s, at FROM steps;
-DROP TABLE steps;
-ALTER TABLE steps_11 RENAME TO steps;
-DROP INDEX effects_act;
-CREATE INDEX effects_act ON effects(run_id, substr(fingerprint, 1, 12));
-
--- schema_12: From when on a worker knows that the store was in reach, and whether a segment's last worker was found dead.
-ALTER TABLE workers ADD COLUMN since REAL;
-ALTER TABLE segments ADD COLUMN after_death INTEGER NOT NULL DEFAULT 0;
-
--- schema_13: Old runs are found by when they began; the index by their last step is dropped, since each entry updated it.
-DROP INDEX runs_ended;
-
--- schema_14: How submitted runs wait for a model that is away: for which turn, how often it was asked, and how long they waited.
-ALTER TABLE submitted ADD COLUMN model_turn INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE submitted ADD COLUMN model_tries INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE submitted ADD COLUMN model_waited_s REAL NOT NULL DEFAULT 0;
-
--- migrated: The tables have reached a version.
+-- made: The tables were made, in this version.
 INSERT INTO schema_version(version, at) VALUES (?1, (julianday('now') - 2440587.5) * 86400.0)
 
 -- clock: The time. `unixepoch('subsec')` would be NULL before SQLite 3.42.
 SELECT (julianday('now') - 2440587.5) * 86400.0
+
+-- begin: The time, and what was lost if the store was set back.
+SELECT (julianday('now') - 2440587.5) * 86400.0, since, at FROM (SELECT 1) LEFT JOIN restored
 
 -- rows: The rows of these scopes and keys.
 SELECT e.scope, e.key, e.fingerprint, e.run_id, e.state, e.replay, e.fence, e.lease_until, e.begun,

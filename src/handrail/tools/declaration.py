@@ -26,6 +26,9 @@ else:
 RULES = ("check", "approve", "key", "resource", "rate_key")
 """Settings that decide about a call by its arguments, and by the injected values that they name."""
 
+KEY_TTL_S = 24 * 3600.0
+"""For how long a service knows a key again, where nobody declares it."""
+
 Kind: TypeAlias = tuple[str, Callable[[Any], bool]]
 """What a setting is, in words, and whether a value is one."""
 
@@ -90,8 +93,8 @@ def _is_left_out(setting: str, value: Any) -> bool:
 
 
 def _find_contradiction(declared: Mapping[str, Any]) -> str:
-    if declared["effect"] == "read" and any(declared[each] for each in _OF_WRITES):
-        return "it is a read, and `key`, `replay`, `verify`, `one_request` and `compensate` mean nothing to one"
+    if fault := _find_meaningless(declared):
+        return fault
     if declared["mounts"] and declared["isolation"] == "none":
         return '`mounts` is for an isolated tool; declare isolation="isolated" or "process"'
     if declared["writable"] and declared["isolation"] != "process":
@@ -106,6 +109,25 @@ def _find_contradiction(declared: Mapping[str, Any]) -> str:
     if declared["verify"] is not None:
         return _find_misfit("verify", declared["verify"], "arguments", "context")
     return ""
+
+
+def _find_meaningless(declared: Mapping[str, Any]) -> str:
+    """Say which setting would never be looked at, because of another one."""
+    if declared["effect"] == "read":
+        for setting in _OF_WRITES:
+            if _is_declared(setting, declared):
+                return f"it is a read, to which `{setting}` means nothing"
+    for one, other, why in _NOT_BOTH:
+        if _is_declared(one, declared) and _is_declared(other, declared):
+            return f"it declares `{one}` and `{other}`: {why}"
+    if declared["replay"] is None and declared["key_ttl_s"] != KEY_TTL_S:
+        return '`key_ttl_s` says for how long the service knows a key again; add replay="key"'
+    return ""
+
+
+def _is_declared(setting: str, declared: Mapping[str, Any]) -> bool:
+    value = declared[setting]
+    return bool(value) and (setting, value) != ("on_doubt", "tell")
 
 
 def find_wrong_function(
@@ -370,7 +392,20 @@ _WORDS: Mapping[str, Sequence[str]] = {
     "confidentiality": get_args(Confidentiality),
     "interrupts": ("before",),
 }
-_OF_WRITES = ("key", "replay", "verify", "one_request", "compensate")
+_OF_WRITES = (
+    "key", "replay", "verify", "one_request", "compensate", "on_repeat", "on_doubt", "repeat_window_s",
+)  # fmt: skip
+_DELIVERED = "its delivery says how it ended, and nothing else is asked"
+_NOT_BOTH = (
+    ("replay", "verify", "a lost answer is asked for again under the key, and `verify` is never asked"),
+    ("deferred", "replay", _DELIVERED),
+    ("deferred", "verify", _DELIVERED),
+    ("deferred", "on_doubt", _DELIVERED),
+    ("repeatable", "key", "calls with one key are performed once, and repeatable ones each time"),
+    ("repeatable", "on_repeat", "each call is performed, and none is a repeat"),
+    ("repeatable", "repeat_window_s", "each call is performed, and none is a repeat"),
+)  # fmt: skip
+"""Pairs of settings of which one would never be looked at, and why."""
 # Words of a schema by which arguments may have names that its `properties` do not list.
 _MORE_NAMES = {
     "$ref",

@@ -196,7 +196,7 @@ class BaseTool:
     """Names the act of a write across runs: `refund:{order_id}`, or a function of the arguments."""
     replay: Literal["key"] | None = None
     """`key`: the service recognises duplicates by `context.idempotency_key`; a lost answer is asked for again."""
-    key_ttl_s: float = 24 * 3600.0
+    key_ttl_s: float = declaration.KEY_TTL_S
     """With `replay="key"`: seconds that the service remembers a key. A write that started longer ago is in doubt."""
     verify: Callable[..., Any] | None = None
     """Called after a lost answer with `(arguments, context)`: returns `Found(result)`, `NotFound()` or `Unknown()`."""
@@ -582,7 +582,7 @@ class BaseTool:
             return None
         if self.resource and not self._names_resources:
             return None
-        if self.writes and not self._has_default_key:
+        if self.writes and not self.has_default_key:
             return None
         if any(getattr(self, setting) for setting in _DECIDING):
             return None
@@ -639,7 +639,7 @@ class BaseTool:
         return not (self.writes or self.resource or self.sends)
 
     @property
-    def _has_default_key(self) -> bool:
+    def has_default_key(self) -> bool:
         """Whether the key of a write is its place in the run."""
         resolves = getattr(self.resolve_key, "__func__", None)
         return not self.key and resolves is BaseTool.resolve_key

@@ -8,8 +8,11 @@ import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from threading import Lock
-from typing import NoReturn
+from typing import NoReturn, ParamSpec, TypeVar
 from weakref import WeakMethod, WeakSet
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _RESETS: set[WeakMethod[Callable[[], None]]] = set()
 _LOCKS: WeakSet[Lock] = WeakSet()
@@ -29,6 +32,23 @@ def new_lock() -> Lock:
     lock = Lock()
     _LOCKS.add(lock)
     return lock
+
+
+def run_in_one_process(
+    function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+) -> T:
+    """Call a user's function, or take a step of a coroutine. A fork of it ends where it would return to us."""
+    process = os.getpid()
+    try:
+        value = function(*args, **kwargs)
+    except BaseException as error:
+        if os.getpid() != process:
+            # a coroutine that returns raises StopIteration
+            end_fork(None if isinstance(error, StopIteration) else error)
+        raise
+    if os.getpid() != process:
+        end_fork(None)
+    return value
 
 
 def end_fork(error: BaseException | None) -> NoReturn:

@@ -10,7 +10,6 @@ Rule 1: a thread that waits for other tools, or that nobody waits for any more, 
 from __future__ import annotations
 
 import contextvars
-import os
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -78,16 +77,10 @@ class ThreadTask:
 
 def run_tool(work: Callable[[], Any]) -> Returned | Raised:
     """Call a tool and return how it ended. A fork of the tool does not return."""
-    process = os.getpid()
     try:
-        return wrap_value(work())
+        return wrap_value(fork_safety.run_in_one_process(work))
     except BaseException as error:  # the one broad catch around a user's tool
-        if os.getpid() != process:
-            fork_safety.end_fork(error)
         return wrap_error(error)
-    finally:
-        if os.getpid() != process:
-            fork_safety.end_fork(None)
 
 
 def wrap_value(value: Any) -> Returned | Raised:
@@ -104,7 +97,7 @@ def wrap_value(value: Any) -> Returned | Raised:
     ):
         return Returned(value, pending=True)
     try:
-        return Returned(*materialize.read(value))
+        return Returned(*fork_safety.run_in_one_process(materialize.read, value))
     except BaseException as error:  # the tool's own, as far as it runs here
         return wrap_error(error)
 

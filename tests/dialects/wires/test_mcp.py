@@ -49,7 +49,6 @@ def test_a_tool_is_told_whole():
     ({"effect": "read"}, True, False, True),
     ({"effect": "write"}, False, False, False),
     ({"effect": "write", "key": "w:{city}"}, False, False, True),
-    ({"effect": "write", "key": "w:{city}", "repeatable": True}, False, False, False),
     ({"effect": "destructive", "key": "w:{city}"}, False, True, False),
     ({}, False, True, False),
 ])  # fmt: skip

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import islice
 from shlex import quote
 from typing import Any, cast, get_args
 
@@ -101,6 +102,8 @@ JOURNAL = "jsonl"
 """The form of an export that is the journal itself."""
 
 _STATUSES = [*dict.fromkeys((*get_args(Status), *get_args(RecordStatus))), "any"]
+_LOOKED_AT = 1_000
+"""Among how many writes, the newest ones, `list` looks for runs that calls alone have used."""
 _DATE = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"])
 
 
@@ -147,7 +150,7 @@ def command() -> None:
 def list_runs(
     status: str | None, most: int, tenant: str | None, store: str, as_json: bool
 ) -> None:
-    """List runs, the newest first.
+    """List runs, the newest first, then those that calls alone have used, by their last write.
 
     \b
     Example:
@@ -164,9 +167,14 @@ def list_runs(
         records = matching[:most]
         submitted = _list_submitted(run_store, records)
         doubts = _count_doubts(run_store)
+        called = [] if status else _list_called(run_store, tenant, most)
     if as_json:
         print_json(
             {
+                "calls": [
+                    {"run_id": each.run_id, "updated": each.updated, "tool": each.tool}
+                    for each in called
+                ],
                 "runs": [
                     {
                         **facts(each),
@@ -174,7 +182,7 @@ def list_runs(
                         "in_doubt": doubts[each.run_id],
                     }
                     for each in records
-                ]
+                ],
             }
         )
         return
@@ -187,6 +195,10 @@ def list_runs(
         )
         for each in records
     ]
+    rows += [
+        (each.run_id, "calls alone", describe_time(each.updated), each.tool)
+        for each in called
+    ]
     which = f"{status} runs" if status else "runs"
     print_table(
         rows,
@@ -195,6 +207,28 @@ def list_runs(
     )
     if len(matching) > most:
         click.echo(f"there are more; to see as many again: -n {2 * most}", err=True)
+
+
+def _list_called(
+    store: RunStore, tenant: str | None, most: int
+) -> Sequence[WriteRecord]:
+    """Return the last write of each run that `handle` and `call` alone have used, among the newest writes.
+
+    Such a run has no journal; one whose calls have only read is in nothing but the audit log.
+    """
+    if not isinstance(store, LedgerStore):
+        return []
+    last: dict[str, WriteRecord] = {}
+    for write in result_now(store.list_writes(most=_LOOKED_AT)):
+        if write.run_id and is_of_tenant(write.run_id, tenant):
+            last.setdefault(write.run_id, write)
+    newest = {each.run_id for each in result_now(store.list_runs(most=_LOOKED_AT))}
+    called = (
+        write
+        for run_id, write in last.items()
+        if run_id not in newest and result_now(store.load_run(run_id)) is None
+    )
+    return list(islice(called, min(most, _LOOKED_AT)))
 
 
 def _list_submitted(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Mapping
 from contextlib import closing
+from datetime import UTC, datetime
 from threading import Event
 from typing import Any, TypeVar
 
@@ -19,6 +20,7 @@ from handrail.cli.options import STORE_HERE
 from handrail.cli.printer import console, print_columns
 from handrail.errors import ConfigError
 from handrail.invisible import json_text
+from handrail.records import describe_time
 from handrail.stores import maintenance, retention
 from handrail.stores.durable import DurableStore
 from handrail.stores.sqlite import path_from_url
@@ -76,6 +78,7 @@ def command() -> None:
       handrail store info sqlite:///handrail.db
       handrail store copy sqlite:///handrail.db postgresql://user@host/database
       handrail store keep sqlite:///handrail.db --runs 30d --audit 400d
+      handrail store restored sqlite:///handrail.db --since 2026-11-27T03:00:00
     """
 
 
@@ -91,22 +94,31 @@ def info(store: str, as_json: bool) -> int:
     with closing(open_durable(store)) as durable:
         contents = maintenance.count_contents(durable)
     if as_json:
-        click.echo(json_text({"v": 1, **asdict(contents)}))
+        lost = contents.restored and asdict(contents.restored)
+        click.echo(json_text({"v": 1, **asdict(contents), "restored": lost}))
         return Exit.OK
     if contents.abandoned:
         abandoned = f"; {contents.abandoned} claimed by an owner whose time is over"
     else:
         abandoned = ""
+    restored = contents.restored
     rows = [
         ("store", f"{contents.place}, version {contents.version}"),
+        ("restored", _describe_lost(restored.since, restored.at) if restored else ""),
         ("writes", f"{_format_counts(contents.writes)}{abandoned}"),
         ("runs", _format_counts(contents.runs)),
         ("approvals", _format_counts(contents.approvals)),
         ("long results", f"{contents.kept}, {contents.kept_bytes:,} bytes"),
         ("size", f"{contents.size_bytes:,} bytes"),
     ]
-    print_columns(console(), rows)
+    print_columns(console(), [row for row in rows if row[1]])
     return Exit.OK
+
+
+def _describe_lost(since: float, at: float) -> str:
+    return (
+        f"what was recorded from {describe_time(since)} to {describe_time(at)} is lost"
+    )
 
 
 @command.command("copy")
@@ -135,6 +147,62 @@ def copy(source: str, target: str, as_json: bool) -> int:
                 err=True,
             )
         return _print_counts(numbers, as_json)
+
+
+@command.command("restored")
+@options.store_argument
+@click.option(
+    "--since",
+    type=click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M:%S%z"]),
+    help="When the copy was taken; UTC where no offset is given. If unsure, an earlier time.",
+)
+@click.option(
+    "--clear",
+    is_flag=True,
+    help="Let unknown keys be new again: nobody repeats old calls.",
+)
+@options.as_json
+@options.debug
+def restored(store: str, since: datetime | None, clear: bool, as_json: bool) -> int:
+    """Say that STORE was set back to an older copy of it, before anything uses it again.
+
+    Writes that were recorded since the copy are unknown to it, and would be performed again without a word. From now on
+    a write whose key it does not know is in doubt: `verify=` and `replay="key"` settle it, or a person does with
+    `handrail ledger resolve`. Runs that begin from now on, and that nobody named, are not concerned, except for writes
+    whose tool has a `key=`. This holds until `--clear`: choose a time when nobody repeats calls from before any more.
+
+    \b
+    Examples:
+      handrail store restored --since 2026-11-27T03:00:00
+      handrail store restored --clear
+    """
+    if (since is None) is not clear:
+        raise click.UsageError("Give one of --since TIME and --clear.")
+    with closing(open_durable(store)) as durable:
+        if since is None:
+            was_marked = maintenance.unmark_restored(durable)
+            if as_json:
+                click.echo(json_text({"v": 1, "was_marked": was_marked}))
+            elif was_marked:
+                click.echo("unknown keys are new again; writes in doubt stay in doubt")
+            else:
+                click.echo("it was not marked as restored")
+            return Exit.OK
+        if since.tzinfo is None:
+            since = since.replace(tzinfo=UTC)
+        lost = maintenance.mark_restored(durable, since.timestamp())
+    if as_json:
+        click.echo(json_text({"v": 1, **asdict(lost)}))
+        return Exit.OK
+    click.echo(
+        f"{_describe_lost(lost.since, lost.at)}; a write whose key the store does not know is now in doubt"
+    )
+    if lost.failed_writes:
+        are = "write is" if lost.failed_writes == 1 else "writes are"
+        click.echo(
+            f"{lost.failed_writes:,} failed {are} forgotten: they may have been tried again, and done"
+        )
+    return Exit.OK
 
 
 @command.command("keep")

@@ -61,7 +61,7 @@ def _describe_tool(tool: ToolLike, names: NameMap) -> dict[str, Json]:
 def _hints(tool: BaseTool) -> dict[str, Json]:
     """Return what a tool declares of its effect. That it stays within a closed world no tool declares."""
     is_read = tool.effect == "read"
-    is_once = tool.effect == "write" and bool(tool.key) and not tool.repeatable
+    is_once = tool.effect == "write" and bool(tool.key)
     return {
         "readOnlyHint": is_read,
         "destructiveHint": tool.effect not in ("read", "write"),

@@ -383,6 +383,10 @@ class ChatWriter:
             )
             lines += [in_short(asked.arguments), *warnings(asked.arguments)]
             lines.append(f"Question {asked.id}; the call has not run.")
+            if asked.barred:
+                lines.append(
+                    f"It must be approved by somebody else than {printable(asked.barred)}."
+                )
         if not lines:
             lines.append(f"The run is {printable(run.reason)}.")
         if self._link:

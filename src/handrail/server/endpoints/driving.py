@@ -33,7 +33,7 @@ from handrail.journal.codec import message_as_json
 from handrail.journal.rounds import Round, read_rounds
 from handrail.messages import Message, Options, SystemMessage
 from handrail.ports import ApprovalStore, Model, Observer, RunStore, Selector
-from handrail.records import ApprovalRequest, StoredRun
+from handrail.records import ApprovalRequest, StoredRun, not_counted
 from handrail.runs import Run
 from handrail.runtime import Runtime
 from handrail.server.endpoints.caller_tools import (
@@ -653,6 +653,13 @@ class Door:
             raise Refusal(400, f"what was asked about {question.tool} takes {wanted}")
         if _is_answered_so(question, word, caller):
             return
+        is_yes = word.granted and question.state == "open"
+        if is_yes and (why := not_counted(caller.answers_as, question)):
+            raise Refusal(
+                409,
+                f"`{question.tool}` must be approved by somebody else: {why}",
+                code="approval_not_counted",
+            )
         try:
             await self._store_word(caller, word)
         except ConfigError as error:
@@ -766,12 +773,10 @@ def _of_last_turn(questions: Sequence[ApprovalRequest]) -> list[ApprovalRequest]
 
 
 def _is_answered_so(question: ApprovalRequest, word: Word, caller: Requester) -> bool:
-    """Whether a question has this very answer, by this caller."""
+    """Whether a question has this very answer, by this caller; a yes may be somebody else's, who had to agree."""
     if word.granted is None:
         return question.state == "approved" and question.edited == {"value": word.value}
-    if question.by != caller.answers_as:
-        return False
     if word.granted:
         is_granted = question.state in ("approved", "used")
         return is_granted and question.edited == word.arguments
-    return question.state == "denied"
+    return question.state == "denied" and question.by == caller.answers_as

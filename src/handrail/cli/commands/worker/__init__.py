@@ -33,7 +33,7 @@ from handrail.serving import listening
 from handrail.stores.retention import Deleted, Retention, keep_regularly, retention_from
 
 _INTERRUPTED = 130
-_SAME_S = 0.1
+_SAME_S = 1.0
 """Signals within this time of the first are ignored: a wrapper, such as `timeout`, tells a process and its group."""
 
 
