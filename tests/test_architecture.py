@@ -168,8 +168,9 @@ OF_A_DISTRIBUTION = {
 }
 PARTS_OF_A_PACKAGE = {"langgraph-checkpoint-sqlite", "componentize-py"}
 """Distributions that are imported as a part of another one's package, or run as a program."""
-LOADED_BY_OTHERS = {"pytest", "cloudpickle"}
-"""The plug-in of pytest is loaded by pytest; what only cloudpickle can send goes through it where it is installed."""
+LOADED_BY_OTHERS = {"pytest", "cloudpickle", "supervisor"}
+"""The plug-in of pytest is loaded by pytest; what only cloudpickle can send goes through it where it is installed; the
+launcher of servers, a program of its own, finds our `supervisor` beside it."""
 BROUGHT_BY_USERS = {
     "agent_framework",
     "agno",

@@ -539,6 +539,9 @@ class SyncApprovalQueue:
             if each.awaits_result and each.call_id == call_id
         ]
         if not waiting:
+            # a call that waits for the result of a write which another run has started
+            waiting = [each for each in self.list("") if (run, call_id) in each.waiters]
+        if not waiting:
             raise ConfigError(
                 f"no call {call_id!r} of the run {run!r} waits for a result"
             )

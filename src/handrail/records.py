@@ -218,8 +218,14 @@ AWAITS_RESULT = "its result comes from outside"
 WRITE_ENDED = "the call does not wait for its result any more"
 """The reason of a question whose write has failed, or was settled by a person."""
 
+OVERDUE = "its result did not come in time"
+"""Why a write is in doubt for whose result nobody waits any more."""
+
 RUN_CANCELLED = "the run was cancelled"
 """The reason of a question that was closed without an answer."""
+
+MOST_WAITERS = 100
+"""How many calls that wait for the result of one write are noted with its question; each also asks by itself."""
 
 ApprovalState: TypeAlias = Literal[
     "open", "approved", "denied", "expired", "used", "cancelled"
@@ -233,7 +239,7 @@ class ApprovalRequest(Struct, frozen=True):
         id: Made from run and digest: the same question asked again is the same row.
         digest: Of tool, its description and schema, and the arguments; a decision is about this digest only.
         state: `open` until a person decides or it expires; an approval is `used` by the one call that it allows. Both
-            are `cancelled` with their run, or when they are withdrawn.
+            are `cancelled` with their run, or when they are withdrawn; what a started write waits for stays open.
         expires: Unix time in seconds, by the store's clock.
         pin: Digest of the tool as it describes itself; a standing approval is bound to it.
         parameters: The JSON Schema of the arguments; an edit must fit it.
@@ -241,6 +247,7 @@ class ApprovalRequest(Struct, frozen=True):
             `own_approval`.
         used_by: The claim that used the approval, or whose result the question waits for; see `name_write`. Empty if
             there is none.
+        waiters: Other calls that wait for the same result, by run and id: the newest of them.
     """
 
     id: str
@@ -266,6 +273,14 @@ class ApprovalRequest(Struct, frozen=True):
     principal: str = ""
     own_approval: bool = False
     used_by: str = ""
+    waiters: Sequence[tuple[str, str]] = ()
+
+    @property
+    def waiting_runs(self) -> list[str]:
+        """The runs that wait for its answer, the one that has asked it first."""
+        return list(
+            dict.fromkeys([self.run_id, *(run_id for run_id, _ in self.waiters)])
+        )
 
     @property
     def step(self) -> str:
@@ -328,6 +343,16 @@ class ApprovalRequest(Struct, frozen=True):
             and self.state != "open"
         )
 
+    @property
+    def settled_value(self) -> Json:
+        """What the ledger keeps of a write that this answer settles: its result, or why it is in doubt."""
+        if self.edited is not None:
+            return self.edited.get("value")
+        if self.state == "expired":
+            return OVERDUE
+        because = f": {self.decision_reason}" if self.decision_reason else ""
+        return f"there will be no result{because}"
+
     def as_undeliverable(self) -> ApprovalRequest:
         """Return the question after its write has ended without the result that it waits for."""
         return replace(self, state="cancelled", decision_reason=WRITE_ENDED)
@@ -352,11 +377,12 @@ class ApprovalRequest(Struct, frozen=True):
             return self
         return replace(self, state="cancelled", by=by, decision_reason=reason)
 
-    def asked_again(self, now: ApprovalRequest) -> ApprovalRequest:
+    def asked_again(self, now: ApprovalRequest, expires: float) -> ApprovalRequest:
         """Return the question as it stands once it is asked again, as `now`.
 
-        With more required approvals it is open again, and the earlier ones do not count. While it is open, today's
-        policy says whether the principal's own approval counts.
+        With more required approvals it is open again, until `expires`, and the earlier ones do not count. While it is
+        open, today's policy says whether the principal's own approval counts; and whoever else waits for the result of
+        the same write is noted.
         """
         if self.state not in ("open", "approved"):
             return self
@@ -370,9 +396,16 @@ class ApprovalRequest(Struct, frozen=True):
                 decision_reason="",
                 edited=None,
                 agreed=(),
+                expires=expires,
             )
-        if self.state == "open" and now.own_approval is not self.own_approval:
-            return replace(self, own_approval=now.own_approval)
+        if self.state != "open":
+            return self
+        if now.own_approval is not self.own_approval:
+            return replace(self, own_approval=now.own_approval, expires=expires)
+        waiter = (now.run_id, now.call_id)
+        noted = ((self.run_id, self.call_id), *self.waiters)
+        if self.used_by and waiter not in noted:
+            return replace(self, waiters=(*self.waiters, waiter)[-MOST_WAITERS:])
         return self
 
 
@@ -482,6 +515,7 @@ class WriteRecord(Struct, frozen=True):
         resolved_by: The person who decided how it ended, if one did.
         fingerprint: Of tool, version and arguments, in hexadecimal digits; see `keys.fingerprint`.
         owner: The process that started it; see `process_identity`.
+        deliver_until: Until when its result may be delivered, while it waits for it; 0 otherwise.
         doubt: Why it was recorded as in doubt; see `why`.
     """
 
@@ -500,7 +534,12 @@ class WriteRecord(Struct, frozen=True):
     resolved_by: str = ""
     fingerprint: str = ""
     owner: str = ""
+    deliver_until: float = 0.0
     doubt: str = ""
+
+    def is_overdue(self, now: float) -> bool:
+        """Whether its result was to come from outside, and did not come in time."""
+        return self.state == "waiting" and 0 < self.deliver_until < now
 
     def why(self, now: float) -> str:
         """Return why it is in doubt, in a line for people; empty where it is not.
@@ -509,6 +548,8 @@ class WriteRecord(Struct, frozen=True):
         """
         if self.state_at(now) != "in_doubt":
             return ""
+        if self.is_overdue(now):
+            return OVERDUE
         if self.state == "in_doubt" and self.doubt:
             return self.doubt
         lost = "" if has_died_here(self.owner) else " or lost its lease"
@@ -526,8 +567,8 @@ class WriteRecord(Struct, frozen=True):
         )
 
     def state_at(self, now: float) -> str:
-        """Return the state as people see it: an abandoned write is in doubt."""
-        if self.is_abandoned(now):
+        """Return the state as people see it: a write that is abandoned or overdue is in doubt."""
+        if self.is_abandoned(now) or self.is_overdue(now):
             return "in_doubt"
         return self.state
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import pytest
 
 import handrail as hr
 from handrail.calls import arguments_text
+from handrail.futures import result_now
 from handrail.stores.memory import MemoryStore
 from handrail.testing import ManualClock, ScriptedModel, call
 from handrail.toolbox.asking import ask_user
@@ -238,8 +240,9 @@ class Shop:
         def ship(order: str) -> None:
             """Ship an order."""
             self.started.append(order)
-            if ends is not None:
-                raise ends
+            end = ends.pop(0) if isinstance(ends, list) else ends
+            if end is not None:
+                raise end
 
         declared = {"effect": "write", "deferred": True, "key": "ship:{order}"}
         self.runtime = kind(
@@ -307,6 +310,8 @@ def test_a_result_that_will_not_come_leaves_a_started_write_in_doubt(make_shop, 
     word = getattr(shop.runtime.approvals, how)
     shop.do(word, question.id, by="farm", reason="no power")
     assert shop.states() == ["in_doubt"]
+    [write] = result_now(shop.runtime.store.list_writes())
+    assert write.why(0.0) == "there will be no result: no power"
     for run in ("one", "two"):
         failure = shop.ask(run).failure
         assert failure.code == hr.Code.IN_DOUBT
@@ -316,18 +321,81 @@ def test_a_result_that_will_not_come_leaves_a_started_write_in_doubt(make_shop, 
         shop.do(shop.runtime.deliver, question.id, "Monday")
 
 
-def test_a_result_that_nothing_waits_for_any_more_is_refused(make_shop):
+def test_a_write_that_certainly_did_not_happen_waits_for_no_result(make_shop):
     shop = make_shop(hr.NoEffect("NO_STOCK", "There is none."))
-    assert shop.ask("one").failure.code == "NO_STOCK"
-    [question] = shop.do(shop.runtime.approvals.list)
-    for _ in range(2):
+    for run in ("one", "two"):
+        assert shop.ask(run).failure.code == "NO_STOCK"
+        assert (shop.do(shop.runtime.approvals.list), shop.states()) == ([], ["failed"])
+    assert shop.started == ["7", "7"]
+    questions = shop.do(shop.runtime.approvals.list, "cancelled")
+    assert len(questions) == 2  # one of each start
+    for question in questions:
         with pytest.raises(
             hr.ConfigError, match="nothing waits for the result of ship"
         ):
             shop.do(shop.runtime.deliver, question.id, "Monday")
     assert shop.states() == ["failed"]
-    assert shop.ask("two").failure.code == "NO_STOCK"
-    assert shop.started == ["7", "7"]
+
+
+def test_a_write_that_is_started_again_after_it_failed_gets_its_own_result(make_shop):
+    ends = [hr.NoEffect("NO_STOCK", "There is none."), None]
+    shop = make_shop(ends)
+    shop.ask("one")
+    waiting = shop.ask("two")
+    shop.do(shop.runtime.deliver, waiting.question.id, "Monday")
+    assert (shop.ask("three").value, shop.states()) == ("Monday", ["done"])
+
+
+@pytest.mark.parametrize("scope", [None, "acme"])
+def test_whoever_waits_for_the_result_of_another_run_s_write_can_be_named(
+    make_shop, scope
+):
+    shop = make_shop()
+    tenant = {} if scope is None else {"scope": scope}
+    order = [hr.ToolCall("c7", "ship", '{"order": "7"}')]
+    for run in ("one", "two", "two"):
+        shop.do(shop.runtime.calls, order, run=run, **tenant)
+    with pytest.raises(hr.ConfigError, match="no call 'c7' of the run 'three'"):
+        shop.do(shop.runtime.deliver, "c7", "Monday", run="three", **tenant)
+    answered = shop.do(shop.runtime.deliver, "c7", "Monday", run="two", **tenant)
+    assert (answered.run_id, answered.waiters) == ("one", (("two", "c7"),))
+    again = shop.do(shop.runtime.deliver, "c7", "Monday", run="two", **tenant)
+    assert again == answered
+    [result] = shop.do(shop.runtime.calls, order, run="two", **tenant)
+    assert (result.value, shop.states()) == ("Monday", ["done"])
+
+
+def test_a_result_that_did_not_come_in_time_leaves_its_write_in_doubt(store):
+    # the store counts the time of questions itself, so it is short
+    shop = Shop(hr.SyncRuntime, store, policy=hr.Policy(approval_s=0.01))
+    with shop.runtime:
+        shop.ask("one")
+        ledger = shop.runtime.store
+        until = time.monotonic() + BOUND_S
+        while not (late := result_now(ledger.list_writes(state="in_doubt"))):
+            assert time.monotonic() < until
+        [write] = late
+        assert write.why(write.deliver_until + 1) == "its result did not come in time"
+        assert result_now(ledger.list_writes(state="waiting")) == []
+        resolved = result_now(
+            ledger.resolve("", "ship:7", state="done", by="anna", value="Monday")
+        )
+        assert (resolved.state, resolved.value) == ("done", "Monday")
+        assert shop.ask("two").value == "Monday"
+
+
+@pytest.mark.parametrize("kind", [hr.Runtime, hr.SyncRuntime])
+def test_a_cancelled_run_leaves_open_what_its_started_write_waits_for(kind, tmp_path):
+    shop = Shop(kind, f"sqlite:///{tmp_path}/h.db")
+    model = ScriptedModel([call("ship", order="7"), "end"])
+    run = shop.do(shop.runtime.run, "Ship 7.", model=model)
+    assert run.status == "waiting"
+    shop.runtime.cancel(run.id)
+    waiting = shop.ask("two")
+    assert (waiting.failure.code, shop.states()) == ("RESULT_PENDING", ["waiting"])
+    shop.do(shop.runtime.deliver, waiting.question.id, "Monday")
+    assert (shop.ask("two").value, shop.states()) == ("Monday", ["done"])
+    shop.do(shop.runtime.close)
 
 
 def test_a_run_waits_and_goes_on_with_the_answer(tmp_path):

@@ -82,9 +82,9 @@ def test_a_pending_result_holds_its_question(bank):
     assert bank.do(bank.runtime.approvals.get, question.id) == question
 
 
-def test_a_call_of_no_run_stores_no_question(bank):
+def test_a_call_of_no_run_and_of_no_key_stores_no_question(bank):
     result = bank.do(bank.runtime.call, "refund", {"order": "7", "amount": 3})
-    assert result.failure.code == hr.Code.NOT_APPROVED  # its tool declares no key
+    assert result.failure.code == hr.Code.NOT_APPROVED
     assert result.question is None
     assert bank.do(bank.runtime.approvals.list, "") == []
 

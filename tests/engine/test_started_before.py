@@ -449,3 +449,56 @@ def test_a_run_that_is_taken_up_ends_while_the_store_cannot_say_what_was_started
     store.list_writes = listed
     run = on(store, [deploys.tool()], "resume", "r", model=model)
     assert (run.status, deploys.paid) == ("done", ["A"])
+
+
+# ---------------------------------------------------------------------- arguments that a person wrote
+
+
+@pytest.mark.parametrize("asks", [True, False], ids=["asks", "asks nobody"])
+@pytest.mark.parametrize("redeployed", REDEPLOYED)
+def test_a_write_with_the_arguments_of_a_person_is_in_doubt_whatever_its_tool_is_declared_as_now(
+    store, redeployed, asks
+):
+    deploys = Deploys()
+    # a read and a declared key pass: each is an identity of its own
+    passes = redeployed in ("a read", "another key")
+    again = [] if passes else [call("pay", x="A")]
+    model = ScriptedModel([call("pay", x="A"), *again, "Done."])
+    with hr.SyncRuntime([deploys.tool(approve=True)], store=store) as runtime:
+        runtime.run("q", model=model, run_id="r")
+        (question,) = store.list_approvals()
+        store.decide(question.id, granted=True, by="maria", edited={"x": "B"})
+        with pytest.raises(Died):
+            runtime.resume("r", model=model)
+    store.dies = False
+    make, made = REDEPLOYED[redeployed]
+    how = {"approve": True} if asks and not passes else {}
+    tools = make(deploys, **how)
+    with hr.SyncRuntime(tools, store=store, **made) as runtime:
+        run = runtime.resume("r", model=model)
+    assert told(run)[0].failure.code == "IN_DOUBT"
+    assert deploys.paid == ["B"]
+
+
+def test_a_step_that_follows_a_write_is_told_to_be_in_doubt_where_its_arguments_are_lost(
+    on, store
+):
+    deploys, sent = Deploys(), []
+
+    def send(x: str) -> str:
+        """Send a receipt."""
+        sent.append(x)
+        return "sent"
+
+    def step():
+        receipt = hr.FunctionTool(send, effect="write", blocking=False)
+        return {"then": hr.Then(receipt, {"x": "{x}"})}
+
+    asked = [hr.ToolCall("call_7", "pay", '{"x": "A"}')]
+    store.dies = False
+    on(store, [deploys.tool()], "calls", asked, run="t")
+    tools = [deploys.with_parameter(**step())]
+    (known,) = on(store, tools, "calls", asked, run="t")
+    assert known.value == "paid A"
+    assert "`send` was not called now" in known.text
+    assert (deploys.paid, sent) == (["A"], [])

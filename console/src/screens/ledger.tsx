@@ -20,7 +20,7 @@ interface Write {
   [name: string]: Json | undefined;
 }
 
-const STATES = ["in_doubt", "claimed", "done", "failed"];
+const STATES = ["in_doubt", "claimed", "waiting", "done", "failed"];
 
 export function LedgerScreen({ chosen }: { chosen: string | null }) {
   const state = place.value.query.get("state") ?? "";

@@ -163,7 +163,7 @@ def _write_lines(
     if row is None:
         yield "a write may or may not have happened; a person must look, and record what became of it"
         yield f"look:    {command_line(f'ledger list --state in_doubt --run {run_id}', place)}"
-    elif row.state in ("in_doubt", "claimed"):
+    elif row.state in ("in_doubt", "claimed", "waiting"):
         why = row.why(unix_time())
         yield (
             f"{tool} may or may not have happened{f' ({why})' if why else ''}; a person must look, and record what "

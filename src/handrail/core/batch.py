@@ -441,6 +441,15 @@ class Batch:
         """End a call whose execution has returned."""
         executed = stop.value
         result = executed.result
+        failure = result.failure
+        if failure is not None and failure.code == Code.IDEMPOTENCY_KEY_REUSED:
+            write = self._find_started(state)
+            if write is not None:
+                # the row is its own: what a person wrote into it cannot be found for the tool as it is now
+                state.admitted = None
+                state.refused = executed.call.tool
+                self._end_out_of_reach(state, write, state.refused)
+                return
         state.admitted = executed.call
         if state.question is not None and _is_pending(result):
             result = replace(result, question=state.question)

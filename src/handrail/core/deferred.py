@@ -51,12 +51,7 @@ def read_delivery(call: Admitted, answer: Approval | None) -> CallOutcome:
     if answer is not None and answer.granted and answer.arguments is not None:
         return CallOutcome(call, answer.arguments.get("value"), attempts=1)
     if answer is None:
-        failure = Failure(
-            Code.RESULT_PENDING,
-            f"The result of `{name}` is not there yet.",
-            "Do not call it again meanwhile; tell the user what it waits for.",
-        )
-        return CallOutcome(call, failure=failure, attempts=1)
+        return CallOutcome(call, failure=result_pending(name), attempts=1)
     reason = f": {answer.reason}" if answer.reason else ""
     why = f"There will be no result of `{name}`{reason}."
     if answer.expired:
@@ -70,3 +65,12 @@ def read_delivery(call: Admitted, answer: Approval | None) -> CallOutcome:
         advice = "Go on without it, or ask the user how to go on."
         failure = Failure(Code.NOT_APPROVED, why, advice)
     return CallOutcome(call, failure=failure, attempts=1)
+
+
+def result_pending(tool: str) -> Failure:
+    """Return the failure of a call that was started and whose result has not been delivered."""
+    return Failure(
+        Code.RESULT_PENDING,
+        f"The result of `{tool}` is not there yet.",
+        "Do not call it again meanwhile; tell the user what it waits for.",
+    )

@@ -42,7 +42,7 @@ from handrail.core.attempts import (
     wait,
     wait_before,
 )
-from handrail.core.deferred import ask_for_result, read_delivery
+from handrail.core.deferred import ask_for_result, read_delivery, result_pending
 from handrail.core.policy import Decision
 from handrail.core.run_settings import RunSettings
 from handrail.core.trust import UNKNOWN
@@ -73,7 +73,7 @@ from handrail.effects import (
 )
 from handrail.errors import Code, Failure, Json, StoreUnavailable, TooLarge
 from handrail.parsing import strictjson
-from handrail.records import WriteRecord
+from handrail.records import OVERDUE, WriteRecord
 from handrail.tools import keys
 from handrail.tools.tool import BaseTool, CallTraits
 
@@ -463,7 +463,7 @@ def _settle(
             state=state,
             value=value,
             locks=claim.locks,
-            has_ended=has_ended and state == "in_doubt",
+            has_ended=has_ended,
         )
     except (StoreUnavailable, CallCancelled):
         # The model still reads what happened. The claim stays open, so whoever claims next learns of the doubt.
@@ -508,7 +508,7 @@ def _read_result(
     if answer is None or outcome.failure is None:
         return outcome, None
     if held.claimed.state is not ClaimState.IN_DOUBT:
-        yield from _settle(held, "in_doubt", has_ended=True)
+        yield from _settle(held, "in_doubt", OVERDUE, has_ended=True)
     return outcome, "in_doubt"
 
 
@@ -920,8 +920,9 @@ def tell_started(
     """
     if is_under_way:
         return refuse_call(call, _in_progress(write.tool))
-    # of a deferred tool the ledger has what its start returned, and the result comes from elsewhere
-    if write.state != "done" or (tool is not None and tool.deferred):
+    if write.state == "waiting":
+        return refuse_call(call, result_pending(write.tool))
+    if write.state != "done":
         return refuse_call(call, retries.in_doubt(write.tool))
     failure = retries.too_large_again(write.value)
     if failure is not None:

@@ -345,7 +345,11 @@ class _View:
 
 
 def _strip(found: Any) -> Any:
-    return replace(found, run_id=strip_scope(found.run_id))
+    stripped = replace(found, run_id=strip_scope(found.run_id))
+    if isinstance(stripped, ApprovalRequest) and stripped.waiters:
+        waiters = tuple((strip_scope(run_id), id) for run_id, id in stripped.waiters)
+        return replace(stripped, waiters=waiters)
+    return stripped
 
 
 def _strip_record(record: RunRecord) -> RunRecord:

@@ -616,6 +616,7 @@ def describe_write(
         "begun_at": time_text(write.begun),
         "updated_at": time_text(write.updated),
         "lease_until": time_text(write.lease_until),
+        "deliver_until": time_text(write.deliver_until or None),
         "resolved_by": write.resolved_by or None,
         "why": write.why(now) or None,
         "value": write.value,

@@ -109,7 +109,7 @@ OPERATIONS = [
         "see",
         "List writes, the newest first.",
         query={
-            "state": "`claimed`, `done`, `failed` or `in_doubt`.",
+            "state": "`claimed`, `waiting`, `done`, `failed` or `in_doubt`.",
             "run": "Only those of a run.",
             "limit": "How many, from 1 to 1000; 100 by default.",
         },

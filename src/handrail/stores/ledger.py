@@ -194,8 +194,7 @@ class Ledger:
         if row.state not in ("waiting", "in_doubt"):
             return False
         row.state = "done" if answered.state == "approved" else "in_doubt"
-        if answered.edited is not None:
-            row.value = answered.edited.get("value")
+        row.value = answered.settled_value
         row.changed = True
         return True
 

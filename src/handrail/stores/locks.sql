@@ -35,6 +35,10 @@ SELECT state, expires, used_by FROM approvals WHERE id = ?
 -- use: Record the claim that uses an approval, if the approval still stands as it was read.
 UPDATE approvals SET state = 'used', used_by = ? WHERE id = ? AND state = ? AND used_by = ? RETURNING 1
 
+-- close: Close the question for the result of a write that has failed.
+UPDATE approvals SET state = 'cancelled', because = ?
+WHERE used_by = ? AND reason = '"its result comes from outside"' AND state = 'open'
+
 -- make_room: The oldest long results beyond what one run, and beyond what all of them may have kept.
 DELETE FROM kept WHERE (run_id, handle) IN (
   SELECT run_id, handle FROM (

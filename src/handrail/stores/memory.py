@@ -107,7 +107,21 @@ class MemoryStore(MemoryApprovals):
     def settle(self, settle: Settle) -> bool:
         """See `ports.Store.settle`."""
         with self._lock:
-            return self._ledger.settle(settle)
+            row = self._ledger.rows.get((settle.scope, settle.key))
+            question = None if row is None else self._awaited(row)
+            is_settled = self._ledger.settle(settle)
+            if is_settled and settle.state == "failed" and question is not None:
+                closed = question.at(self._clock()).as_undeliverable()
+                self._approvals[question.id] = closed
+            return is_settled
+
+    def _awaited(self, row: Row) -> ApprovalRequest | None:
+        """Return the question for the result that a write waits for. The caller has the lock."""
+        if row.state != "waiting":
+            return None
+        name = name_write(row.scope, row.key, row.fence)
+        found = (each for each in self._approvals.values() if each.used_by == name)
+        return next((each for each in found if each.awaits_result), None)
 
     def _deliver(self, answered: ApprovalRequest) -> bool:
         return self._ledger.deliver(answered)
@@ -149,8 +163,11 @@ class MemoryStore(MemoryApprovals):
             row = self._ledger.rows.get((scope, key))
             if row is None:
                 return None
-            if row.state == "in_doubt" or (
-                row.state == "claimed" and not row.is_leased(self._now())
+            is_overdue = self._write_record(row).is_overdue(self._now() + self._epoch_s)
+            if (
+                row.state == "in_doubt"
+                or is_overdue
+                or (row.state == "claimed" and not row.is_leased(self._now()))
             ):
                 row.state = state
                 row.value = value
@@ -169,6 +186,11 @@ class MemoryStore(MemoryApprovals):
 
     def _write_record(self, row: Row) -> WriteRecord:
         """Return a row for people, its times by the system's clock."""
+        question = self._awaited(row)
+        deliver_until = 0.0
+        if question is not None:
+            left_s = question.expires - self._clock()
+            deliver_until = self._now() + self._epoch_s + left_s
         is_open = row.state in ("claimed", "in_doubt")
         return WriteRecord(
             scope=row.scope,
@@ -187,6 +209,7 @@ class MemoryStore(MemoryApprovals):
             resolved_by=row.resolved_by,
             fingerprint=row.fingerprint.hex(),
             owner=row.owner,
+            deliver_until=deliver_until,
         )
 
     # ------------------------------------------------------------------ long results

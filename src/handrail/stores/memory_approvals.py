@@ -40,9 +40,7 @@ class MemoryApprovals:
                     question, state="open", agreed=(), asked=now, expires=expires
                 )
             stored = stored.at(now)
-            required = stored.asked_again(question)
-            if required is not stored:
-                required = replace(required, expires=expires)
+            required = stored.asked_again(question, expires)
             self._approvals[question.id] = required
             if len(self._approvals) > MOST_QUESTIONS:
                 self._forget_question(now)
@@ -122,7 +120,8 @@ class MemoryApprovals:
 
     def _close_approvals(self, run_id: str) -> None:
         for each in list(self._approvals.values()):
-            if each.run_id == run_id:
+            # what a started write waits for is the write's, and not the run's
+            if each.run_id == run_id and not each.used_by:
                 self._approvals[each.id] = each.at(self._clock()).as_cancelled()
 
     # ------------------------------------------------------------------ standing approvals

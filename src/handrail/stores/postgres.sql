@@ -53,7 +53,7 @@ CREATE TABLE effects(
   owner text COLLATE "C" NOT NULL, fence bigint NOT NULL, epoch bigint NOT NULL DEFAULT 0, lease_until double precision NOT NULL, begun double precision NOT NULL,
   value text COLLATE "C", resolved_by text COLLATE "C", updated double precision NOT NULL, UNIQUE(scope, key)) WITH (fillfactor = 80);
 CREATE INDEX effects_act ON effects(run_id, fingerprint);
-CREATE INDEX effects_open ON effects(lease_until) WHERE state IN ('claimed', 'in_doubt');
+CREATE INDEX effects_open ON effects(lease_until) WHERE state IN ('claimed', 'waiting', 'in_doubt');
 CREATE INDEX effects_failed ON effects(number) WHERE state = 'failed';
 -- What was lost when the store was set back to an older copy of it; see stores/ledger.py.
 CREATE TABLE restored(
@@ -76,8 +76,9 @@ CREATE TABLE approvals(
   decided_by text COLLATE "C" NOT NULL, because text COLLATE "C" NOT NULL, edited text COLLATE "C", asked double precision NOT NULL,
   expires double precision NOT NULL, pin text COLLATE "C" NOT NULL DEFAULT '', place text COLLATE "C" NOT NULL DEFAULT '',
   parameters text COLLATE "C" NOT NULL DEFAULT '{}', people bigint NOT NULL DEFAULT 1, agreed text COLLATE "C" NOT NULL DEFAULT '[]',
-  principal text COLLATE "C" NOT NULL DEFAULT '""', own_approval bigint NOT NULL DEFAULT 0, used_by text COLLATE "C" NOT NULL DEFAULT '');
+  principal text COLLATE "C" NOT NULL DEFAULT '""', own_approval bigint NOT NULL DEFAULT 0, used_by text COLLATE "C" NOT NULL DEFAULT '', waiters text COLLATE "C" NOT NULL DEFAULT '[]');
 CREATE INDEX approvals_run ON approvals(run_id);
+CREATE INDEX approvals_write ON approvals(used_by) WHERE reason = '"its result comes from outside"';
 CREATE INDEX approvals_open ON approvals(asked) WHERE state = 'open';
 -- Standing approvals.
 CREATE TABLE grants(

@@ -16,10 +16,16 @@ from msgspec.structs import replace
 
 from handrail.effects import AGAIN, Claim, Claimed, ClaimState, LookUp, Renew, Settle
 from handrail.process_identity import has_died_here, owner, shares_our_clock
-from handrail.records import name_write
+from handrail.records import WRITE_ENDED, name_write
 from handrail.stores.database import RetryGroup, SavedResult, Statements, WriteName
 from handrail.stores.ledger import Ledger, NamedApproval
-from handrail.stores.sql_values import encode_name, row_from, statements
+from handrail.stores.sql_values import (
+    decode_name,
+    encode_json,
+    encode_name,
+    row_from,
+    statements,
+)
 from handrail.surroundings.clock import monotonic
 
 _SQL = statements("locks.sql")
@@ -79,7 +85,14 @@ def answer_request(
 
 
 def _settle(settle: Settle, ledger: Ledger, database: Statements) -> bool:
+    row = ledger.rows.get((settle.scope, settle.key))
+    has_waited = row is not None and row.state == "waiting"
     is_settled = ledger.settle(settle)
+    if is_settled and settle.state == "failed" and has_waited:
+        write = name_write(
+            decode_name(settle.scope), decode_name(settle.key), settle.fence
+        )
+        database.run(_SQL["close"], (encode_json(WRITE_ENDED), write))
     # A tool that runs on may still change what it touches.
     lets_go = settle.state != "in_doubt" or settle.has_ended
     if is_settled and settle.locks and lets_go:

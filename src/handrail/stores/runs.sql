@@ -80,34 +80,38 @@ INSERT INTO approvals(id, run_id, call_id, tool, digest, arguments, risk, reason
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'open', '""', '""') ON CONFLICT(id) DO NOTHING
 
 -- change: What people have said on a question, if it still stands as whoever decided has seen it.
-UPDATE approvals SET state = ?, decided_by = ?, because = ?, edited = ?, people = ?, own_approval = ?, agreed = ?, expires = ?
-WHERE id = ? AND state = ? AND people = ? AND agreed = ? RETURNING 1
+UPDATE approvals SET state = ?, decided_by = ?, because = ?, edited = ?, people = ?, own_approval = ?, agreed = ?, expires = ?, waiters = ?
+WHERE id = ? AND state = ? AND people = ? AND agreed = ? AND waiters = ? RETURNING 1
 
 -- use: Consume an approval.
 UPDATE approvals SET state = 'used' WHERE id = ? AND state = 'approved' AND expires >= ? RETURNING 1
 
--- close: Close the questions of a run that is cancelled; approvals that nobody has used too.
-UPDATE approvals SET state = 'cancelled', because = ? WHERE run_id = ? AND state IN ('open', 'approved') AND expires >= ?
+-- close: Close the questions of a run that is cancelled; approvals that nobody has used too. What a started write waits for stays.
+UPDATE approvals SET state = 'cancelled', because = ?
+WHERE run_id = ? AND state IN ('open', 'approved') AND expires >= ? AND used_by = ''
+
+-- awaited: Until when the result of a started write may be delivered.
+SELECT expires FROM approvals WHERE used_by = ? AND reason = '"its result comes from outside"' AND state IN ('open', 'expired')
 
 -- question: A question.
 SELECT id, run_id, call_id, tool, digest, arguments, risk, reason, description, state, decided_by, because, edited,
-  asked, expires, pin, parameters, place, people, agreed, principal, own_approval, used_by FROM approvals WHERE id = ?
+  asked, expires, pin, parameters, place, people, agreed, principal, own_approval, used_by, waiters FROM approvals WHERE id = ?
 
 -- questions: All questions, the oldest first.
 SELECT id, run_id, call_id, tool, digest, arguments, risk, reason, description, state, decided_by, because, edited,
-  asked, expires, pin, parameters, place, people, agreed, principal, own_approval, used_by FROM approvals ORDER BY number
+  asked, expires, pin, parameters, place, people, agreed, principal, own_approval, used_by, waiters FROM approvals ORDER BY number
 
 -- questions_of: The questions of a run, the oldest first.
 SELECT id, run_id, call_id, tool, digest, arguments, risk, reason, description, state, decided_by, because, edited,
-  asked, expires, pin, parameters, place, people, agreed, principal, own_approval, used_by FROM approvals WHERE run_id = ? ORDER BY number
+  asked, expires, pin, parameters, place, people, agreed, principal, own_approval, used_by, waiters FROM approvals WHERE run_id = ? ORDER BY number
 
 -- questions_about: The questions of a run about the same arguments, the oldest first.
 SELECT id, run_id, call_id, tool, digest, arguments, risk, reason, description, state, decided_by, because, edited,
-  asked, expires, pin, parameters, place, people, agreed, principal, own_approval, used_by FROM approvals WHERE run_id = ? AND digest = ? ORDER BY number
+  asked, expires, pin, parameters, place, people, agreed, principal, own_approval, used_by, waiters FROM approvals WHERE run_id = ? AND digest = ? ORDER BY number
 
 -- open_questions: The questions that are open now, the oldest first.
 SELECT id, run_id, call_id, tool, digest, arguments, risk, reason, description, state, decided_by, because, edited,
-  asked, expires, pin, parameters, place, people, agreed, principal, own_approval, used_by FROM approvals WHERE state = 'open' AND expires >= ? ORDER BY +number
+  asked, expires, pin, parameters, place, people, agreed, principal, own_approval, used_by, waiters FROM approvals WHERE state = 'open' AND expires >= ? ORDER BY +number
 
 -- grant: A standing word, given anew where it was revoked.
 INSERT INTO grants(id, run_id, tool, pin, reason, granted_by, granted_at) VALUES (?, ?, ?, ?, ?, ?, ?)
@@ -138,11 +142,11 @@ FROM effects WHERE run_id = ? AND (state = ? OR ? = '') ORDER BY number DESC LIM
 
 -- open_writes: The newest writes that have no end. The sign keeps the planner from looking through all for their order.
 SELECT scope, key, tool, place, run_id, state, replay, fence, lease_until, begun, updated, value, resolved_by, fingerprint, owner
-FROM effects WHERE state IN ('claimed', 'in_doubt') ORDER BY +number DESC
+FROM effects WHERE state IN ('claimed', 'waiting', 'in_doubt') ORDER BY +number DESC
 
 -- open_writes_of: The newest writes of a run that have no end.
 SELECT scope, key, tool, place, run_id, state, replay, fence, lease_until, begun, updated, value, resolved_by, fingerprint, owner
-FROM effects WHERE run_id = ? AND state IN ('claimed', 'in_doubt') ORDER BY number DESC
+FROM effects WHERE run_id = ? AND state IN ('claimed', 'waiting', 'in_doubt') ORDER BY number DESC
 
 -- one: A write.
 SELECT scope, key, tool, place, run_id, state, replay, fence, lease_until, begun, updated, value, resolved_by, fingerprint, owner
@@ -155,6 +159,9 @@ WHERE scope = ? AND key = ? AND (state = 'in_doubt' OR state = 'claimed' AND fen
 -- deliver: How a write ended that waited for its result from outside, if it still does.
 UPDATE effects SET state = ?, value = ?, updated = ?
 WHERE scope = ? AND key = ? AND fence = ? AND state IN ('waiting', 'in_doubt') RETURNING 1
+
+-- overdue: A write whose result did not come in time.
+UPDATE effects SET state = 'in_doubt' WHERE scope = ? AND key = ? AND fence = ? AND state = 'waiting'
 
 -- release: The key of a write that was taken back is free again.
 UPDATE effects SET state = 'failed', resolved_by = ?, updated = ?

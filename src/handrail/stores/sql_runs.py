@@ -48,6 +48,7 @@ from handrail.records import (
     StoredRun,
     UnwrittenEntry,
     WriteRecord,
+    name_write,
 )
 from handrail.stores.database import Connection, Database, Refused, RetryGroup
 from handrail.stores.group_commit import GATHER_S
@@ -245,7 +246,7 @@ class DurableRuns(SubmittedRuns):
                 return False
             _close_approvals(database, run_id, now)
             # a run that waits for this one, which its call has started, goes on
-            self._note_answer(database, decode_name(run_id), now)
+            self._note_answer(database, [decode_name(run_id)], now)
             return True
 
         return self._submit(cancel)
@@ -262,12 +263,10 @@ class DurableRuns(SubmittedRuns):
             database.run(_SQL["ask"], _new_approval_values(question, now, expires))
             stored = _load_approval(database, question.id, now)
             assert stored is not None
-            required = stored.asked_again(question)
+            required = stored.asked_again(question, expires)
             if required is stored:
                 return stored
-            return _change_approval(
-                database, stored, replace(required, expires=expires)
-            )
+            return _change_approval(database, stored, required)
 
         return self._submit(insert)
 
@@ -293,7 +292,7 @@ class DurableRuns(SubmittedRuns):
                 return stored
             changed = _answer_question(database, stored, decided, now)
             if changed.state != "open":
-                self._note_answer(database, changed.run_id, now)
+                self._note_answer(database, changed.waiting_runs, now)
             return changed
 
         return self._submit_alone(decide)
@@ -319,7 +318,7 @@ class DurableRuns(SubmittedRuns):
             if closed is stored:
                 return stored
             changed = _answer_question(database, stored, closed, now)
-            self._note_answer(database, changed.run_id, now)
+            self._note_answer(database, changed.waiting_runs, now)
             return changed
 
         return self._submit_alone(withdraw)
@@ -402,7 +401,7 @@ class DurableRuns(SubmittedRuns):
     ) -> Future[Sequence[WriteRecord]]:
         """See `ports.LedgerStore.list_writes`."""
         run_id = encode_name(run_id)
-        if state in ("claimed", "in_doubt"):
+        if state in ("claimed", "waiting", "in_doubt"):
             return self._reader.ask(
                 lambda database: _open_writes(database, state, run_id)[:most]
             )
@@ -414,7 +413,7 @@ class DurableRuns(SubmittedRuns):
                 rows = database.run(_naming(_SQL["writes_in"], state), (most,))
             else:
                 rows = database.run(_SQL["writes"], (most,))
-            return [_write_record(row) for row in rows]
+            return [_describe_write(database, row) for row in rows]
 
         return self._reader.ask(load)
 
@@ -438,6 +437,8 @@ class DurableRuns(SubmittedRuns):
             earlier = _load_write(database, scope, key)
             if earlier is None:
                 return None
+            if earlier.is_overdue(now):
+                database.run(_SQL["overdue"], (scope, key, earlier.fence))
             lease_over = earlier.lease_until if has_died_here(earlier.owner) else now
             database.run(
                 _SQL["resolve"],
@@ -929,12 +930,14 @@ def _change_approval(
         int(after.own_approval),
         encode_json(list(after.agreed)),
         after.expires,
+        encode_json(list(map(list, after.waiters))),
     )
     old = (
         encode_name(before.id),
         before.state,
         before.required_approvals,
         encode_json(list(before.agreed)),
+        encode_json(list(map(list, before.waiters))),
     )
     if not database.run(_SQL["change"], (*new, *old)):
         raise RetryGroup
@@ -947,9 +950,7 @@ def _answer_question(
     """Write an answer to a question, and settle the write that waits for it, by the rules of `Ledger.deliver`."""
     if after.settles_write(before):
         scope, key, fence = json.loads(after.used_by)
-        value = None
-        if after.edited is not None:
-            value = encode_journal(after.edited.get("value"))
+        value = encode_journal(after.settled_value)
         state = "done" if after.state == "approved" else "in_doubt"
         write = (encode_name(scope), encode_name(key), fence)
         if not database.run(_SQL["deliver"], (state, value, now, *write)):
@@ -966,7 +967,17 @@ def _close_approvals(database: Database, run_id: str, now: float) -> None:
 
 def _load_write(database: Database, scope: str, key: str) -> WriteRecord | None:
     rows = database.run(_SQL["one"], (scope, key))
-    return _write_record(rows[0]) if rows else None
+    return _describe_write(database, rows[0]) if rows else None
+
+
+def _describe_write(database: Database, row: Sequence[Any]) -> WriteRecord:
+    """Return a write, with the time until which its result may be delivered."""
+    write = _write_record(row)
+    if write.state != "waiting":
+        return write
+    name = name_write(write.scope, write.key, write.fence)
+    times = database.run(_SQL["awaited"], (name,))
+    return replace(write, deliver_until=times[0][0]) if times else write
 
 
 def _open_writes(database: Database, state: str, run_id: str) -> list[WriteRecord]:
@@ -976,7 +987,7 @@ def _open_writes(database: Database, state: str, run_id: str) -> list[WriteRecor
         rows = database.run(_SQL["open_writes_of"], (run_id,))
     else:
         rows = database.run(_SQL["open_writes"])
-    writes = map(_write_record, rows)
+    writes = [_describe_write(database, row) for row in rows]
     return [write for write in writes if write.state_at(now) == state]
 
 
@@ -1069,6 +1080,7 @@ def _approval_request(row: Sequence[Any]) -> ApprovalRequest:
         principal_json,
         own_approval,
         used_by,
+        waiters_json,
     ) = row
     return ApprovalRequest(
         id=decode_name(id),
@@ -1094,6 +1106,9 @@ def _approval_request(row: Sequence[Any]) -> ApprovalRequest:
         principal=json.loads(principal_json),
         own_approval=bool(own_approval),
         used_by=used_by,
+        waiters=tuple(
+            (run_id, call_id) for run_id, call_id in json.loads(waiters_json)
+        ),
     )
 
 

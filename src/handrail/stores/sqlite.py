@@ -61,6 +61,9 @@ VERSION = 1
 _BEGUN = 8
 """The position of `begun` among the columns of a row."""
 
+_OPEN = ("claimed", "waiting")
+"""The states of a write that has an owner, whose row is written whole."""
+
 # `json_each` with ON CONFLICT, and dropping columns in later migrations, need no newer one.
 _OLDEST_SQLITE = (3, 35, 0)
 
@@ -194,9 +197,8 @@ class SqliteConnection:
     ) -> None:
         """See `database.Connection.write`."""
         with self._at_work:
-            under_way = ("claimed", "waiting")
-            whole = [*new, *(row for row in old if row.state in under_way)]
-            ended = [row for row in old if row.state not in under_way]
+            whole = [*new, *(row for row in old if row.state in _OPEN)]
+            ended = [row for row in old if row.state not in _OPEN]
             self._run_with(
                 _SQL["write"],
                 [(*row_values(row), self._owner, self._now) for row in whole],

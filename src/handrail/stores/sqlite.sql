@@ -26,7 +26,7 @@ CREATE TABLE effects(
   value TEXT, resolved_by TEXT, updated REAL NOT NULL, UNIQUE(scope, key));
 -- By the beginning of a fingerprint, which distinguishes the few acts of a run.
 CREATE INDEX effects_act ON effects(run_id, substr(fingerprint, 1, 12));
-CREATE INDEX effects_open ON effects(lease_until) WHERE state IN ('claimed', 'in_doubt');
+CREATE INDEX effects_open ON effects(lease_until) WHERE state IN ('claimed', 'waiting', 'in_doubt');
 CREATE INDEX effects_failed ON effects(number) WHERE state = 'failed';
 -- What was lost when the store was set back to an older copy of it; see stores/ledger.py.
 CREATE TABLE restored(one INTEGER PRIMARY KEY CHECK(one = 1), since REAL NOT NULL, at REAL NOT NULL);
@@ -48,8 +48,9 @@ CREATE TABLE approvals(
   decided_by TEXT NOT NULL, because TEXT NOT NULL, edited TEXT, asked REAL NOT NULL,
   expires REAL NOT NULL, pin TEXT NOT NULL DEFAULT '', place TEXT NOT NULL DEFAULT '', parameters TEXT NOT NULL DEFAULT '{}',
   people INTEGER NOT NULL DEFAULT 1, agreed TEXT NOT NULL DEFAULT '[]', principal TEXT NOT NULL DEFAULT '""',
-  own_approval INTEGER NOT NULL DEFAULT 0, used_by TEXT NOT NULL DEFAULT '');
+  own_approval INTEGER NOT NULL DEFAULT 0, used_by TEXT NOT NULL DEFAULT '', waiters TEXT NOT NULL DEFAULT '[]');
 CREATE INDEX approvals_run ON approvals(run_id);
+CREATE INDEX approvals_write ON approvals(used_by) WHERE reason = '"its result comes from outside"';
 CREATE INDEX approvals_open ON approvals(asked) WHERE state = 'open';
 -- Standing approvals.
 CREATE TABLE grants(

@@ -221,9 +221,14 @@ class SubmittedRuns(SharedLimitRows):
 
     # ------------------------------------------------------------------ in a transaction
 
-    def _note_answer(self, database: Database, run_id: str, now: float) -> None:
-        """Let the submitted run that has asked a question go on, or the one that its run was started by."""
-        for name in _names_of_outer_runs(encode_name(run_id)):
+    def _note_answer(
+        self, database: Database, run_ids: Sequence[str], now: float
+    ) -> None:
+        """Let the submitted runs that wait for a question go on, or those that their runs were started by."""
+        names = {
+            name for id in run_ids for name in _names_of_outer_runs(encode_name(id))
+        }
+        for name in sorted(names, reverse=True):  # all lock them in one order
             self._wake(database, name, now)
 
     def _wake(self, database: Database, run_id: str, now: float) -> bool:

@@ -156,6 +156,12 @@ def show(key: str, tenant: str | None, store: str, as_json: bool) -> None:
             if write.state == "claimed"
             else "",
         ),
+        (
+            "result",
+            f"may be delivered until {describe_time(write.deliver_until)}"
+            if write.state == "waiting"
+            else "",
+        ),
         ("value", indent_json(write.value) if write.state == "done" else ""),
         ("resolved by", write.resolved_by),
     ]
@@ -245,7 +251,7 @@ def resolve(
 
 
 def _can_be_resolved(write: WriteRecord) -> bool:
-    return write.state == "in_doubt" or write.is_abandoned(unix_time())
+    return write.state_at(unix_time()) == "in_doubt"
 
 
 def _why_not(write: WriteRecord) -> str:
@@ -276,6 +282,8 @@ def _state_text(write: WriteRecord) -> str:
         by = ""
     if write.is_abandoned(unix_time()):
         return ABANDONED
+    if write.is_overdue(unix_time()):
+        return "in doubt"
     return f"{write.state.replace('_', ' ')}{by}"
 
 
@@ -285,7 +293,6 @@ def _facts(write: WriteRecord) -> dict[str, Json]:
         "key",
         "tool",
         "run_id",
-        "state",
         "replay",
         "fence",
         "lease_until",
@@ -294,7 +301,10 @@ def _facts(write: WriteRecord) -> dict[str, Json]:
         "value",
         "resolved_by",
     )
+    now = unix_time()
+    state = "in_doubt" if write.is_overdue(now) else write.state
     return {name: getattr(write, name) for name in names} | {
-        "abandoned": write.is_abandoned(unix_time()),
-        "why": write.why(unix_time()) or None,
+        "state": state,
+        "abandoned": write.is_abandoned(now),
+        "why": write.why(now) or None,
     }
