@@ -1,10 +1,10 @@
 """One JSON form for values that are equal by their type: what tells one act from another.
 
-`"10.00"`, `10` and `10.0` are one `Decimal`, one instant may be told with several offsets, and a set has no order.
+`"10.00"`, `10` and `10.0` are one `Decimal`, an instant can be written with several offsets, and a set has no order.
 Keys, fingerprints, conditions and people see arguments in this form; a tool gets its values as they are.
 
-Rule 1: values of one type have the same form if, and only if, they are equal. So texts stay as they are, sign by sign:
-        `007` is not `7`, and a name in composed letters is not that name in decomposed ones.
+Rule 1: values of one type have the same form if, and only if, they are equal. So no character of a text changes: `007`
+        is not `7`, and a name in composed letters is not that name in decomposed ones.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from handrail.errors import Json
 from handrail.tools.keys import canonical
 
 SCALARS = frozenset((str, int, float, bool, type(None)))
-"""Types whose values are in normal form: `canonical` writes 10 and 10.0 alike."""
+"""Types whose values are their own normal form: `canonical` writes 10 and 10.0 alike."""
 
 _LONGEST_PLAIN_EXPONENT = 30
-"""Beyond it a decimal is written with an exponent, or `1E+999999` would be a text of a million signs."""
+"""Beyond it a decimal is written with an exponent, or `1E+999999` would have a million digits."""
 
 _ANY_DAY = datetime(2000, 1, 2, tzinfo=UTC).date()
 
@@ -93,7 +93,7 @@ def _decimal_text(value: Decimal) -> str:
 
 
 def _in_utc(moment: datetime) -> datetime:
-    """Return the same instant in UTC; a moment without an offset is no instant, and stays."""
+    """Return the same instant in UTC; a moment without an offset is none, and is returned as it is."""
     if moment.utcoffset() is None:
         return moment
     try:
