@@ -630,6 +630,10 @@ class Engine:
                     self._store_of_all.reopen()
             self._deployment.process = os.getpid()
 
+    def hide_secrets(self, value: Json) -> Json:
+        """Return a JSON value without the secrets of the runtime."""
+        return self._known_secrets.value(value) if self._known_secrets.forms else value
+
     def known_secrets(self, inject: Mapping[str, Any]) -> KnownSecrets:
         """Return the runtime's secrets and the injected values, except those declared with `secret=False`."""
         openly = self.tools.compute_once(
