@@ -18,7 +18,7 @@ import sys
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import perf_counter
 
@@ -51,6 +51,7 @@ class Tally:
     worlds: int = 0
     states: int = 0
     steps: int = 0
+    seconds: float = 0.0
     cut: list[str] = field(default_factory=list)
 
     def add(self, job: Job, report: Report) -> None:
@@ -58,6 +59,7 @@ class Tally:
         self.worlds += report.worlds
         self.states += report.states
         self.steps += report.steps
+        self.seconds += report.seconds
         if report.complete < job.most:
             self.cut.append(f"{job.scenario.name} (complete up to {report.complete})")
 
@@ -70,9 +72,11 @@ def plan(most: int | None, only: str) -> tuple[list[Job], Counter[str]]:
         if why := find_refusal(scenario):
             refused[why.partition(": ")[2]] += 1
             continue
-        two = not scenario.asks_people
-        group = "declarations without people" if two else "declarations with people"
-        jobs.append(Job(group, scenario, 2 if two else 1))
+        jobs.append(Job("every declaration", scenario, 1))
+        if not scenario.asks_people:
+            # who cancels is looked at up to 2 in the stories
+            alone = replace(scenario, cancels=False)
+            jobs.append(Job("declarations without people", alone, 2))
     for group, scenarios, up_to in (
         ("one process, no people", ALONE, 2),
         ("a deploy between two processes", DEPLOYS, 2),
@@ -153,7 +157,7 @@ def print_tallies(
 ) -> None:
     """Print what was looked at."""
     print(
-        f"{'':34}{'scenarios':>10}{'worlds':>9}{'states':>9}{'steps':>10}   complete up to"
+        f"{'':34}{'scenarios':>10}{'worlds':>9}{'states':>9}{'steps':>10}{'CPU s':>7}   complete up to"
     )
     total = Tally()
     for group, tally in sorted(tallies.items()):
@@ -163,12 +167,15 @@ def print_tallies(
             else ""
         )
         print(
-            f"{group:34}{tally.scenarios:10}{tally.worlds:9}{tally.states:9}{tally.steps:10}   "
+            f"{group:34}{tally.scenarios:10}{tally.worlds:9}{tally.states:9}{tally.steps:10}{tally.seconds:7.0f}   "
             f"{most[group]}{cut}"
         )  # fmt: skip
         total.scenarios += tally.scenarios
         total.worlds += tally.worlds
-    print(f"{total.scenarios} scenarios, {total.worlds} worlds, {seconds:.0f} s")
+        total.seconds += tally.seconds
+    print(
+        f"{total.scenarios} scenarios, {total.worlds} worlds, {total.seconds:.0f} s of the processor in {seconds:.0f} s"
+    )
 
 
 def print_promises(found: dict[tuple[str, str], list[Violation]]) -> None:

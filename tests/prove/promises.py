@@ -72,7 +72,8 @@ def note_start(world: World, order: str, amount: float) -> None:
         if question.awaits_result or question.state not in ("approved", "used"):
             continue
         arguments = question.edited or question.arguments
-        who = {*(question.agreed or (question.by,))} - {scenario.principal, ""}
+        names = question.agreed or (question.by,)
+        who = {each.casefold() for each in names} - {scenario.principal, ""}
         is_same = (arguments.get("order"), arguments.get("amount")) == (order, amount)
         if is_same and len(who) >= required:
             return
@@ -236,6 +237,8 @@ def _delivered(world: World, told: Told) -> Iterator[str]:
         last = results[-1]
         if last.failure is None and last.value not in world.delivered.values():
             yield f"told {last.value!r}, and {delivered!r} was delivered"
+        if world.is_silent and _say(last) == "IN_DOUBT":
+            continue  # nobody could be asked what has become of it
         if last.failure is not None and delivered is not None:
             yield f"the result was delivered, and the model reads {_say(last)}"
 

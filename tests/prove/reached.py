@@ -23,6 +23,8 @@ EFFECTS = (
     "Wait",
 )
 """All of `effects` but `Admit` and `Compute`, which are carried out in threads."""
+ROWS = ("claimed", "waiting", "done", "failed", "in_doubt")
+"""The states of a write in the ledger."""
 CODES = (
     "APPROVAL_EXPIRED", "CANCELLED", "IDEMPOTENCY_KEY_REUSED", "INVALID_ARGUMENTS", "IN_DOUBT", "IN_PROGRESS",
     "NOT_APPROVED", "NOT_PERMITTED", "TIMEOUT", "TOOL_ERROR", "UNAVAILABLE", "UNKNOWN_TOOL",
@@ -35,6 +37,7 @@ def wanted() -> set[str]:
     return {
         *(f"ClaimState.{each.name}" for each in ClaimState),
         *(f"Effect.{each}" for each in EFFECTS),
+        *(f"Row.{each}" for each in ROWS),
         *(f"Code.{each}" for each in CODES),
     }
 

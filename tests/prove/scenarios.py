@@ -6,6 +6,7 @@ each of its `runs`. A run name with a star is a second process for the same run.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -76,6 +77,11 @@ class Scenario:
     is_elsewhere: bool = False
     counts_as_gone: bool = False
     is_slow: bool = False
+    approval_s: float = 1000.0
+    pause_s: float = 0.0
+    """How much time passes before another process starts, or one starts for the second time."""
+    forgets_keys_s: float = float("inf")
+    """For how long the far side knows a key again, if it honours keys."""
     cancels: bool = False
     swallows_cancellation: bool = False
     most: int = 2
@@ -143,7 +149,7 @@ class Scenario:
             store=process.store,
             now=world.monotonic,
             jitter=lambda: 0.5,
-            policy=hr.Policy(approval_s=1000),
+            policy=hr.Policy(approval_s=self.approval_s),
         )
         amount = self.amounts[world.processes.index(process) % len(self.amounts)]
         model = self.obedient_model(world, amount)
@@ -216,9 +222,8 @@ class Scenario:
                 cost = 1
 
     def _deliveries(self, world: World, question: ApprovalRequest) -> Iterator[Option]:
-        was_started = any(
-            each.run_id == question.run_id for each in world.effects
-        )  # else the far side knows of nothing, and nobody will send anything
+        # else the far side knows of nothing, and nobody will send anything
+        was_started = _was_started(world, question)
         if was_started and "delivers" in self.words_on_results:
 
             def deliver() -> None:
@@ -235,12 +240,29 @@ class Scenario:
     def note_silence(self, world: World, questions: Sequence[ApprovalRequest]) -> None:
         """Note who waits for something that nobody was asked for."""
         for question in questions:
-            asked = any(each.run_id == question.run_id for each in world.effects)
-            if question.awaits_result and not asked and world.effects:
+            asked = _was_started(world, question)
+            waits = any(
+                each.state == "waiting" and question.id in each.waits_for
+                for each in world.processes
+            )
+            if question.awaits_result and waits and not asked and world.effects:
                 words = (
                     f"{question.run_id} waits for a result that nobody was asked for"
                 )
                 world.violate("ends", words)
+
+
+def _was_started(world: World, question: ApprovalRequest) -> bool:
+    """Whether the far side knows of what a question waits for, whichever run has asked it."""
+    key = ""
+    if question.used_by.startswith("["):
+        scope, key, fence = json.loads(question.used_by)
+        row = world.store._ledger.rows.get((scope, key))
+        key = key if row is not None and row.fence == fence else ""
+    return any(
+        each.run_id == question.run_id or (key and each.key == key)
+        for each in world.effects
+    )
 
 
 # ---------------------------------------------------------------------- the tool

@@ -27,7 +27,12 @@ ELSEWHERE: Mapping[str, Any] = {**TWO, "is_elsewhere": True}
 ALONE = [
     Scenario("a write without a key", WRITE),
     Scenario("verify may raise", VERIFIED, verify=("tells the truth", "cannot tell", "raises")),
+    Scenario("verify cannot tell", VERIFIED, verify=("cannot tell",)),
     Scenario("a long result", WRITE, result_bytes=40_000, far_side=(LOST,)),
+    Scenario(
+        "an answer is lost and its request arrives late, verified", VERIFIED,
+        far_side=("answer is lost, effect late", "NoEffect"), store=(), reads=(),
+    ),
     Scenario("hangs", WRITE, far_side=("hangs", "effect, hangs", "hangs, effect late")),
     Scenario("hangs, verified", VERIFIED, far_side=("hangs", "effect, hangs")),
     Scenario(
@@ -85,6 +90,11 @@ PEOPLE = [
         )
         for resumer in ("alice", "bob", "")
     ),
+    Scenario(
+        "two must agree, and one of them has two names", {**APPROVED, "required_approvals": 2},
+        people=("bob", "BOB"),
+    ),
+    Scenario("approved, and claimed too late", APPROVED, approval_s=30.0, is_slow=True),
     Scenario("own approval", APPROVED, people=("alice", "bob"), principal="alice"),
     Scenario("done again in doubt", {**WRITE, "on_doubt": "ask"}, far_side=FAR_SIDE),
     Scenario("done again in doubt, key", {**KEYED, "on_doubt": "ask"}),
@@ -95,6 +105,16 @@ PEOPLE = [
 TOGETHER = [
     Scenario("two runs, one key", KEYED, **TWO),
     Scenario("two runs, one key, replayed", REPLAYED, far_honours_keys=True, **TWO),
+    Scenario(
+        "two runs, one key, replayed and forgotten", {**REPLAYED, "key_ttl_s": 100.0},
+        far_honours_keys=True, forgets_keys_s=100.0, pause_s=60.0,
+        runs=("one", "two"), far_side=("NoEffect", DIES), store=(), reads=(),
+    ),
+    Scenario(
+        "two runs, one key, replayed and forgotten at once", {**REPLAYED, "key_ttl_s": 100.0},
+        far_honours_keys=True, forgets_keys_s=100.0, pause_s=200.0,
+        runs=("one", "two"), far_side=("NoEffect", DIES), store=(), reads=(),
+    ),
     Scenario("two runs, one key, verified", {**KEYED, "verify": True}, **TWO),
     Scenario("two runs, one key, a repeat is asked about", {**KEYED, "on_repeat": "ask"}, **TWO),
     Scenario("two runs, one key, other amounts", KEYED, amounts=(1.0, 2.0), **TWO),

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 import handrail as hr
 from handrail import process_identity
+from handrail.effects import ClaimState
 from handrail.engine import unsaved_records
 from handrail.engine.unsaved_records import UnsavedRecords
 from handrail.errors import StoreUnavailable
@@ -130,6 +131,7 @@ class Effect:
     process: str
     key: str
     call_id: str
+    at: float
 
     @property
     def run_id(self) -> str:
@@ -210,6 +212,9 @@ class Process:
 
     def start(self) -> None:
         """Start, or start again after a death."""
+        if self.world.steps > 1 and self.starts < 2:
+            self.world.now += self.world.scenario.pause_s
+            self.world.is_disturbed |= self.world.scenario.pause_s > 0
         self.starts += 1
         self.world.last = self
         self._names = 0
@@ -332,6 +337,8 @@ class World:
         self.active: Process | None = None
         self.is_disturbed = False
         """Whether anything but the order of processes was other than it should be."""
+        self.is_silent = False
+        """Whether the store has failed to answer once."""
         self.last: Process | None = None
         """Who went on last."""
         self.processes = [
@@ -457,6 +464,8 @@ class World:
         self.active = None
         if name in ("claim", "look_up") and answer is not None:
             self.reached.add(f"{type(answer.state).__name__}.{answer.state.name}")
+            if name == "claim" and answer.state is ClaimState.FRESH:
+                self._judge_approval(arguments[0].approval)
             if name == "claim" and answer.state.is_taken:
                 # as a durable store does, so that others learn of its death
                 claim = arguments[0]
@@ -471,7 +480,14 @@ class World:
                 )
                 self.violate("ledger", words)
             self._settled[key] = (row.state, row.fence)
+            self.reached.add(f"Row.{row.state}")
         return answer
+
+    def _judge_approval(self, id: str) -> None:
+        """Note a write that starts under an approval whose time is over."""
+        question = self.store._approvals.get(id)
+        if question is not None and question.expires < self.time():
+            self.violate("allowed", "it started after its approval had expired")
 
     # ------------------------------------------------------------------ the far side
 
@@ -493,11 +509,16 @@ class World:
 
         def happen() -> None:
             knows_keys = self.scenario.far_honours_keys
-            if knows_keys and any(each.act == act for each in self.effects):
+            since = self.now - self.scenario.forgets_keys_s
+            if knows_keys and any(
+                each.act == act and each.at >= since for each in self.effects
+            ):
                 return
             key = context.idempotency_key or ""
             self.effects.append(
-                Effect(act, order, amount, process.identity, key, context.call_id)
+                Effect(
+                    act, order, amount, process.identity, key, context.call_id, self.now
+                )
             )
 
         def answer(how: str) -> None:
@@ -517,7 +538,8 @@ class World:
 
         def report() -> None:
             happen()
-            if process.state == "running" and not future.done():
+            is_alive = process.state == "running" and process.loop is future.get_loop()
+            if is_alive and not future.done():
                 future.set_result(f"receipt-{act}")
 
         process.pending.append(Pending(process, "far side", "attempt", act, answer))
@@ -596,6 +618,7 @@ class World:
     def _answer(self, event: Pending, how: str) -> None:
         process = event.process
         self.last = process
+        self.is_silent |= how in ("is silent", "answer is lost")
         self.is_disturbed |= how not in ("", "ok", "tells the truth")
         process.pending.remove(event)
         process.history.append((event.kind, event.name, event.about, how, self.now))
@@ -646,7 +669,7 @@ class World:
         if not timers:
             return
         at = min(timers)
-        if any(late.until < at for late in self.late):
+        if any(late.until <= at for late in self.late):
             return  # it arrives before that
         label = f"time passes ({at - self.now:.2f} s)"
         if not others:

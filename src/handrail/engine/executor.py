@@ -270,7 +270,8 @@ class BatchExecutor:
             case Claim():
                 self.claim(state, effect)
             case Settle():
-                if self.active.goes_ahead:
+                # a call that was told of a write, and has not claimed it, waits for the answer
+                if self.active.goes_ahead and state in self.leases:
                     self.settle_ahead(state, effect)
                 else:
                     self.ask_store(state, effect, self.engine.store.settle, effect)
@@ -771,7 +772,7 @@ class BatchExecutor:
             state.call.name[:100],
             error,
         )
-        if isinstance(effect, Settle):
+        if isinstance(effect, Settle) and state in self.leases:
             refused = partial(
                 self.within,
                 late_results.tell_refused,
