@@ -10,6 +10,7 @@ Rule 1: values of one type have the same form if, and only if, they are equal. S
 from __future__ import annotations
 
 import dataclasses
+from base64 import b64encode
 from collections import deque
 from collections.abc import Mapping
 from datetime import UTC, datetime, time
@@ -55,7 +56,10 @@ def normalize(value: Any) -> Json:
         case bytes():
             return _bytes_text(value)
         case Mapping():
-            return {as_text(key): normalize(each) for key, each in value.items()}
+            named = {as_text(key): normalize(each) for key, each in value.items()}
+            if len(named) < len(value):
+                raise ValueError("two names are written alike, such as 1 and '1'")
+            return named
         case list() | tuple() | deque():
             return [normalize(each) for each in value]
         case set() | frozenset():
@@ -103,10 +107,11 @@ def _in_utc(moment: datetime) -> datetime:
 
 
 def _bytes_text(value: bytes) -> Json:
+    """Return the text that the bytes are, or their base64 in an object: no text has that form."""
     try:
-        return to_jsonable_python(value)
-    except ValueError:
-        return to_jsonable_python(value, bytes_mode="base64")
+        return value.decode()
+    except UnicodeDecodeError:
+        return {"base64": b64encode(value).decode()}
 
 
 def _fields_of(value: Any) -> Any:
