@@ -529,6 +529,8 @@ class SyncApprovalQueue:
     def answer(self, id: str, value: Json, *, by: str = "") -> ApprovalRequest:
         """Deliver the result of a deferred call, any JSON value. The same value once more changes nothing."""
         self.get(id)
+        # as of a result that a tool returns, nobody reads them
+        value = self._engine.hide_secrets(value)
         return deliver(self._store, id, value, by=by)
 
     def _find_call(self, call_id: str, run: str) -> str:

@@ -333,7 +333,7 @@ class End(Enum):
 class Unfinished(Struct, frozen=True):
     """The tool was ended by its deadline, or because the run was cancelled.
 
-    `holders` says whose tools held the threads that one which was not started has waited for.
+    `holders` says which tools held all threads, if this one was not started for want of a thread.
     """
 
     end: End

@@ -207,7 +207,7 @@ class SubmittedRun(Struct, frozen=True):
 
 
 def name_write(scope: str, key: str, fence: int) -> str:
-    """Return the name of one claim of a write, as questions have it in `used_by`."""
+    """Return the name of one claim of a write, which `ApprovalRequest.used_by` holds."""
     name: str = json.dumps([scope, key, fence])
     return name
 
@@ -245,8 +245,8 @@ class ApprovalRequest(Struct, frozen=True):
         parameters: The JSON Schema of the arguments; an edit must fit it.
         place: The place of the call. `effects.AskHuman` explains it, `required_approvals`, `agreed`, `principal` and
             `own_approval`.
-        used_by: The claim that used the approval, as `name_write` has it, or the one whose result it waits for; empty
-            if there is none.
+        used_by: The claim that used the approval, or whose result the question waits for; see `name_write`. Empty if
+            there is none.
         waiters: Other calls that wait for the same result, by run and id: the newest of them.
     """
 
@@ -507,8 +507,8 @@ class WriteRecord(Struct, frozen=True):
     Attributes:
         scope: Its tenant; empty without one. Scope and key name a write.
         tool: The tool that was started.
-        place: The place of its call in the run, or the name by which every process knows it; a write whose key is that
-            place has none.
+        place: The place of its call in the run, or the name by which every process knows the call; empty if the key is
+            that place.
         state: `claimed` while it is under way, or since its process died and nobody has looked; `waiting` while its
             result comes from outside.
         begun: Unix time in seconds, by the store's clock; so are `lease_until` and `updated`.
@@ -544,7 +544,7 @@ class WriteRecord(Struct, frozen=True):
     def why(self, now: float) -> str:
         """Return why it is in doubt, in a line for people; empty where it is not.
 
-        It has the attempt and the class of its exception, no text of it: the audit log of the run has more.
+        The line names the attempt and the class of its exception, never the exception's text.
         """
         if self.state_at(now) != "in_doubt":
             return ""
@@ -552,11 +552,8 @@ class WriteRecord(Struct, frozen=True):
             return OVERDUE
         if self.state == "in_doubt" and self.doubt:
             return self.doubt
-        if has_died_here(self.owner):
-            return f"its process died; it was started {describe_time(self.begun)}"
-        return (
-            f"its process died or lost its lease; started {describe_time(self.begun)}"
-        )
+        lost = "" if has_died_here(self.owner) else " or lost its lease"
+        return f"its process died{lost}; it was started {describe_time(self.begun)}"
 
     @property
     def is_open(self) -> bool:

@@ -98,6 +98,20 @@ def test_any_json_value_is_delivered_as_it_is(desk, value):
     assert result.value == value
 
 
+@pytest.mark.parametrize("kind", [hr.Runtime, hr.SyncRuntime])
+def test_a_known_secret_in_what_was_delivered_is_kept_nowhere(kind, tmp_path):
+    secret = "hunter2-and-more"
+    desk = Desk(kind, f"sqlite:///{tmp_path}/h.db", secrets=[secret])
+    question = desk.hand_over().question
+    for _ in range(2):
+        desk.deliver(question.id, {"link": f"https://farm/?key={secret}", "frames": 24})
+    delivered = desk.hand_over().value
+    desk.do(desk.runtime.close)
+    assert delivered == {"link": "https://farm/?key=***", "frames": 24}
+    for file in tmp_path.iterdir():
+        assert secret.encode() not in file.read_bytes()
+
+
 def test_nobody_delivers_what_no_call_waits_for(desk):
     for unknown in ({"call": "a_nothing"}, {"call": "c1", "run": "other"}):
         with pytest.raises(hr.ConfigError, match=r"there is no question|no call 'c1'"):

@@ -77,10 +77,13 @@ def test_who_is_asked_whether_to_repeat_a_write_in_doubt_reads_why_it_is(store, 
         """Pay."""
         raise ConnectionResetError("token=secret")
 
-    for _ in range(2):  # right after the attempt, and from the ledger
-        with hr.SyncRuntime([pay], store=store) as runtime:
-            runtime.call("pay", {"n": 1}, run=run)
-        (question,) = result_now(store.list_approvals(state="open"))
+    with hr.SyncRuntime([pay], store=store) as runtime:
+        runtime.call("pay", {"n": 1}, run=run)
+        # asks a question of its own, and knows what the ledger says
+        runtime.call("pay", {"n": 1}, run="later")
+    questions = result_now(store.list_approvals(state="open"))
+    assert {each.run_id for each in questions} == {run or "key:pay:1", "later"}
+    for question in questions:
         assert question.reason.endswith(". Why: attempt 1: ConnectionResetError")
 
 

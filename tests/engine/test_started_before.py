@@ -5,6 +5,9 @@ What is known of a call comes before what is allowed now: whoever was told that 
 
 import asyncio
 import time
+from datetime import datetime
+from decimal import Decimal
+from pathlib import Path
 from typing import Literal
 from uuid import uuid4
 
@@ -114,6 +117,26 @@ class Deploys:
             pay, effect="write", blocking=False, timeout_s=0.2, **how
         )
 
+    def of_type(self, kind, more=False, effect="write", **how):
+        def pay(x: kind) -> str:
+            """Pay."""
+            self.paid.append(x)
+            return "paid"
+
+        def pay_with_note(x: kind, note: str = "none") -> str:
+            """Pay."""
+            self.paid.append(x)
+            return "paid"
+
+        return hr.FunctionTool(
+            pay_with_note if more else pay,
+            effect=effect,
+            blocking=False,
+            name="pay",
+            timeout_s=0.2,
+            **how,
+        )
+
     def with_enum(self, **how):
         def pay(x: Literal["a", "b"]) -> str:
             """Pay."""
@@ -199,6 +222,37 @@ def test_a_message_that_is_handed_over_again_is_told_what_is_known_of_its_write(
     (told,) = on(store, make(deploys), "handle", message, run="ticket", made=made)
     assert "IN_DOUBT" in told["content"] or "IN_PROGRESS" in told["content"]
     assert deploys.paid == ["A"]
+
+
+@pytest.mark.parametrize("redeployed", ["a read", "a default"])
+@pytest.mark.parametrize("verb", ["handle", "call"])
+@pytest.mark.parametrize(
+    ("kind", "value", "how"),
+    [
+        (Decimal, "5.00", {}),
+        (datetime, "2026-01-01T01:00:00+01:00", {}),
+        (Path, "/a//b", {}),
+        (float, 5.0, {}),
+        (int, "5", {}),
+        (str, "A", {"version": "2"}),
+    ],
+    ids=["a decimal", "an instant", "a path", "a number", "a repair", "a version"],
+)
+def test_a_call_whose_values_its_tool_converts_is_told_what_is_known_of_its_write(
+    on, store, verb, kind, value, how, redeployed
+):
+    deploys = Deploys()
+    asked = ("pay", {"x": value})
+    if verb == "handle":
+        asked = (chat_message(call("pay", x=value)),)
+    with pytest.raises(Died):
+        on(store, [deploys.of_type(kind, **how)], verb, *asked, run="ticket")
+    store.dies = False
+    how = dict(how, effect="read") if redeployed == "a read" else dict(how, more=True)
+    told = on(store, [deploys.of_type(kind, **how)], verb, *asked, run="ticket")
+    text = told.text if verb == "call" else told[0]["content"]
+    assert "IN_DOUBT" in text or "IN_PROGRESS" in text
+    assert len(deploys.paid) == 1
 
 
 def find(arguments, context):

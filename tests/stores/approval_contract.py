@@ -89,6 +89,20 @@ class ApprovedClaimContract:
         assert now(office.settle(ends))
         assert now(office.claim(deferred)).value == "Monday"
 
+    def test_a_deferred_write_that_failed_starts_again_and_takes_its_delivery(
+        self, office
+    ):
+        deferred = replace(A_REFUND, deferred=True)
+        fence = now(office.claim(deferred)).fence
+        failed = Settle(A_REFUND.scope, A_REFUND.key, fence, state="failed")
+        assert now(office.settle(failed))
+        again = now(office.claim(replace(deferred, run_id="r2")))
+        assert again.state is ClaimState.FRESH
+        waiting = self.ask_for_result(office, again.fence)
+        says = {"granted": True, "by": "bank", "edited": {"value": "paid"}}
+        assert now(office.decide(waiting.id, **says)).state == "approved"
+        assert now(office.load_write(A_REFUND.scope, A_REFUND.key)).run_id == "r2"
+
     def ask_for_result(self, store, fence):
         name = name_write(A_REFUND.scope, A_REFUND.key, fence)
         question = replace(A_QUESTION, reason=AWAITS_RESULT, used_by=name)

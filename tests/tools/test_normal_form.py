@@ -224,3 +224,13 @@ def test_an_instant_has_one_form_with_every_offset(moment, minutes):
 def test_values_within_values_are_normalized():
     nested = Pair(Decimal("1.0"), frozenset({"b", "a"}))
     assert normalize({Level.HIGH: nested}) == {"3": ["1", ["a", "b"]]}
+
+
+def test_bytes_that_are_no_text_have_a_form_that_no_text_has():
+    assert normalize(b"__4=") == "__4="
+    assert normalize(b"\xff\xfe") == {"base64": "//4="}
+
+
+def test_a_mapping_whose_names_would_be_one_has_no_form():
+    with pytest.raises(ValueError, match="written alike"):
+        normalize({1: "a", "1": "b"})

@@ -515,10 +515,7 @@ def test_a_name_that_every_tool_has_is_told_apart_from_what_it_declares():
             return city
 
     [tool] = Toolset([Documents()])
-    with pytest.raises(
-        ToolDefinitionError,
-        match="`docs` holds once a set has the tool; it is a tool's own",
-    ):
+    with pytest.raises(ToolDefinitionError, match="itself uses the name `docs`"):
         tool.docs = {}
 
 
@@ -567,7 +564,7 @@ def test_a_class_that_uses_a_name_of_handrails_is_told_so_when_its_tool_is_made(
             def run(self, words: str) -> str:
                 """Search."""
 
-        with pytest.raises(ToolDefinitionError, match=f"'Search': `{name}` is what"):
+        with pytest.raises(ToolDefinitionError, match=f"'Search': .* name `{name}`"):
             Search(name)
 
 

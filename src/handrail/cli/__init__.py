@@ -161,23 +161,18 @@ _SAME_MEANING: Mapping[str, Sequence[str]] = {
     "--tenant": ("--scope",),
     "--scope": ("--tenant",),
 }
-"""Options of ours, and what others call them."""
+"""Options of handrail, and what other programs call them."""
 
 
 def _suggest_by_meaning(error: click.NoSuchOption) -> click.NoSuchOption:
     """Suggest the option that means what was written; one that is merely spelled alike may mean anything."""
-    if error.ctx is None:
-        return error
-    known = {option for each in error.ctx.command.params for option in each.opts}
-    meant = [
-        option
-        for option, others in _SAME_MEANING.items()
-        if error.option_name in others and option in known
-    ]
-    if not meant:
-        return error
-    words = f"No such option {error.option_name!r}. Did you mean {meant[0]!r}?"
-    return click.NoSuchOption(error.option_name, words, ctx=error.ctx)
+    written = error.option_name
+    parameters = error.ctx.command.params if error.ctx else ()
+    for option in (option for each in parameters for option in each.opts):
+        if written in _SAME_MEANING.get(option, ()):
+            words = f"No such option {written!r}. Did you mean {option!r}?"
+            return click.NoSuchOption(written, words, ctx=error.ctx)
+    return error
 
 
 def is_debugging(ctx: click.Context) -> bool:

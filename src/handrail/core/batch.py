@@ -508,7 +508,8 @@ class Batch:
                 state.admitted = admitted
             self._end(state, recorded, recalled=True)
             return
-        write = self._find_started(state)
+        known = admitted if type(admitted) is not Failure else None
+        write = self._find_started(state, known)
         if write is not None:
             taken_up = None
             if type(admitted) is not Failure:
@@ -552,12 +553,16 @@ class Batch:
         )
         self._end(state, told)
 
-    def _find_started(self, state: CallState) -> WriteRecord | None:
+    def _find_started(
+        self, state: CallState, admitted: Admitted | None = None
+    ) -> WriteRecord | None:
         """Return the write that a call started before, in this process or another one."""
         if self._started is None:
             return None
         place = self._lasting_place(state)
-        return self._started.find(state.call, place, by_code=self.by_code)
+        return self._started.find(
+            state.call, place, by_code=self.by_code, admitted=admitted
+        )
 
     def _lasting_place(self, state: CallState) -> str:
         """Return the place of a call; empty where each process counts turns anew, so that it names another call."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from numbers import Number
 from typing import Any
@@ -151,14 +151,15 @@ def _write_names(value: dict[Any, Any]) -> list[str]:
 def _make_names(value: dict[Any, Any]) -> list[str]:
     """Return the names of an object, each once: what is no text says its class where there is such a text."""
     names = list(map(_replace_surrogates, _write_names(value)))
-    taken = set[str]()
-    for index, key in enumerate(value):
-        if names.count(names[index]) > 1 and not isinstance(key, str):
-            names[index] += f" ({type(key).__name__})"
-        while names[index] in taken:
-            names[index] += "'"
-        taken.add(names[index])
-    return names
+    counts = Counter(names)
+    made: dict[str, None] = {}
+    for name, key in zip(names, value, strict=True):
+        if counts[name] > 1 and not isinstance(key, str):
+            name = f"{name} ({type(key).__name__})"
+        while name in made:
+            name += "'"
+        made[name] = None
+    return list(made)
 
 
 def plain(value: Any) -> Json:

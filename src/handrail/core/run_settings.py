@@ -59,7 +59,7 @@ class RunSettings(Struct, frozen=True):
         now: Monotonic seconds.
         jitter: A number from [0, 1], for the wait before a retry.
         deadline: When the run ends, on `now`. The active run alone moves it.
-        keeps: Whether a later turn may belong to this run; not if its calls are of no run.
+        keeps: Whether a later turn may belong to this run; false for calls of no run.
         tell: Where events go; None when nobody listens.
         trail: What writes the run into the audit log, where the store has one. It takes admissions and ends without
             events; all other events go there too.

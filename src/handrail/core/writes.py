@@ -14,7 +14,7 @@ Rule 3: what was once in doubt stays so until the write is found or its tool ret
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Generator, Iterable, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -804,26 +804,54 @@ class StartedWrites:
         """Whether a living process carries the write out."""
         return write.key in self._living
 
-    def find(self, call: ToolCall, place: str, *, by_code: bool) -> WriteRecord | None:
+    def find(
+        self,
+        call: ToolCall,
+        place: str,
+        *,
+        by_code: bool,
+        admitted: Admitted | None = None,
+    ) -> WriteRecord | None:
         """Return the write that a call started.
 
         Args:
             by_code: Code makes the call, and may make another one at this place than it did before.
+            admitted: The call as it is admitted now; None where it is refused.
         """
         write = self._by_place.get(place)
         if write is None and self._by_act:
-            write = self._by_act.get(_act_of(call))
+            acts = map(self._by_act.get, _acts_of(call, admitted))
+            write = next(filter(None, acts), None)
         if write is not None and by_code and write.tool != call.name:
             return None
         return write
 
 
-def _act_of(call: ToolCall, version: str = "") -> str:
-    """Return the fingerprint of a call as it is written, without what its tool may make of it."""
-    arguments = strictjson.load_plain_object(call.arguments)
-    if arguments is None:
-        return ""
-    return keys.fingerprint(call.name, version, arguments).hex()
+def _acts_of(call: ToolCall, admitted: Admitted | None) -> Iterator[str]:
+    """Yield the fingerprints of what a call may have asked for when it was started.
+
+    As it is written, with the values that its tool makes of that, and with the defaults that its tool has now.
+    """
+    try:
+        written = strictjson.loads(call.arguments)
+    except strictjson.NotJson:
+        written = None
+    forms = [written] if isinstance(written, dict) else []
+    version = ""
+    identity: Sequence[str] = ()
+    if admitted is not None:
+        version = admitted.traits.version
+        identity = admitted.identity
+        tool = admitted.tool
+        whole = tool.normalize_arguments(dict(admitted.arguments), admitted.bound)
+        given = (
+            {name: whole[name] for name in forms[0] if name in whole}
+            if forms
+            else whole
+        )
+        forms = [*forms, given, whole]
+    for arguments in forms:
+        yield keys.fingerprint(call.name, version, arguments, identity).hex()
 
 
 def take_up(
@@ -846,7 +874,7 @@ def take_up(
     fingerprint = bytes.fromhex(write.fingerprint)
     if claim.fingerprint == fingerprint:
         return call
-    if _act_of(call.call, call.traits.version) == write.fingerprint:
+    if write.fingerprint in _acts_of(call.call, call):
         return replace(call, fingerprint=fingerprint)
     # the arguments that a person wrote are put in once the ledger has been looked at
     return call if is_here and call.verdict.decision is Decision.ASK else None

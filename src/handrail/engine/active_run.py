@@ -58,7 +58,7 @@ OUT_OF_TIME = "out_of_time"
 """The code of a ModelError where the run's own time limit has passed."""
 
 CANCEL_LOOK_S = 0.5
-"""How often the store is asked while a run is under way. Whoever cancels a run sees it end within a second."""
+"""Seconds between two questions to the store while a run is under way: a cancelled run ends within a second."""
 
 
 class Words(Struct, eq=False):
@@ -436,7 +436,7 @@ class CancelWatch:
         self._answer: StoreAnswer[None] = None
 
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Begin to ask, from a running event loop; from any thread."""
+        """Begin to ask on a running event loop. Safe to call from any thread."""
         if loop not in self._loops:
             self._loops.add(loop)
             loop.call_soon_threadsafe(self._set_timer, loop, context=Context())

@@ -253,13 +253,13 @@ class Approvals:
         earlier = [each for each in stored if _is_about(each, asked, in_place=in_place)]
         for each in earlier:
             if each.state in ("open", "approved") and each.id != asked.refused:
-                now = replace(
+                current = replace(
                     each,
                     required_approvals=asked.required_approvals,
                     own_approval=asked.own_approval,
                 )
                 within_s = self._policy.approval_s
-                return await wait_for(store.ask(now, within_s=within_s))
+                return await wait_for(store.ask(current, within_s=within_s))
         if earlier and self._still_decides(earlier[-1], asked, in_place=in_place):
             return earlier[-1]
         place = asked.place if in_place else asked.reason
@@ -281,8 +281,9 @@ class Approvals:
         stored = await wait_for(store.ask(question, within_s=within_s))
         if active.words is not None:
             active.words.asked_now.add(stored.id)
-        is_told = asked.write and not asked.is_preview
-        if self._services.notifier is not None and not is_told:
+        # the preview of a deferred write has notified people already
+        is_repeated = asked.write and not asked.is_preview
+        if self._services.notifier is not None and not is_repeated:
             self._services.unnoticed.add(stored.id)
         return stored
 
@@ -418,11 +419,9 @@ def _is_about(question: ApprovalRequest, asked: AskHuman, *, in_place: bool) -> 
 
 
 def _is_same_reason(question: ApprovalRequest, asked: AskHuman) -> bool:
-    """Whether a stored question is asked for the reason of this one, whatever is known of a doubt by now."""
-    stored, asks = (
-        each.reason.partition(WHY_IN_DOUBT)[0] for each in (question, asked)
-    )
-    return stored == asks
+    """Whether both questions have the same reason; why a write is in doubt may differ."""
+    stored, _, _ = question.reason.partition(WHY_IN_DOUBT)
+    return stored == asked.reason.partition(WHY_IN_DOUBT)[0]
 
 
 def _fits(word: Approval, question: ApprovalRequest) -> bool:
@@ -444,12 +443,12 @@ _UNASKED = Approval(
     False, reason="the call is of no run, and its tool declares no key", unasked=True
 )
 KEY_HOME = "key:"
-"""What the name begins with to which the questions of a key belong."""
+"""Begins the name that stands for a run in the questions of a key; see `_home`."""
 _LONGEST_KEY_SHOWN = 200
 
 
 def _home(active: ActiveRun, asked: AskHuman) -> str:
-    """Return the run that a question belongs to; of a call of no run, its key's name; empty where neither is there.
+    """Return the run that a question belongs to. For a call of no run it is named by the key; empty without a key.
 
     Whoever makes a call of no run again, in any process, finds its question by the key.
     """
@@ -462,15 +461,11 @@ def _home(active: ActiveRun, asked: AskHuman) -> str:
 
 
 def _question(run_id: str, asked: AskHuman, place: str) -> ApprovalRequest:
-    named: dict[str, Json] = {
-        "run": run_id,
-        "place": place,
-        "digest": asked.digest,
-    }
-    if asked.principal:
-        named["principal"] = asked.principal
-    if asked.write:
-        named = {"write": asked.write}
+    named: dict[str, Json] = {"write": asked.write}
+    if not asked.write:
+        named = {"run": run_id, "place": place, "digest": asked.digest}
+        if asked.principal:
+            named["principal"] = asked.principal
     name = digest(named)[:16]
     return ApprovalRequest(
         id=f"a_{name}",
@@ -554,7 +549,7 @@ async def _store_answer(
 
 
 def _warn_if_not_counted(by: str, question: ApprovalRequest) -> bool:
-    """Return whether a yes to a question does not count, and log why."""
+    """Log why a yes to a question does not count; return whether that is so."""
     why = not_counted(by, question)
     if why:
         logs.log.warning(

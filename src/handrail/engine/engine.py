@@ -149,7 +149,7 @@ MOST_TENANTS_REMEMBERED = 1_000
 """For how many scopes a process keeps an engine at hand; one for another is made when it is needed."""
 
 MOST_STARTED = 10_000
-"""Of how many writes of a run it is known, when the run is taken up again, which calls started them."""
+"""How many of the newest writes of a resumed run are matched with the calls that started them."""
 
 MOST_RUNS_REMEMBERED = 10_000
 """How many runs a process remembers for `handle(run=...)`: what the present round has spent and repeated.
@@ -242,7 +242,7 @@ class Deployment:
         self.tenants: OrderedDict[str, Engine] = OrderedDict()
         """Those of other scopes, the last used at the end."""
         self.remembered: OrderedDict[str, Progress] = OrderedDict()
-        """By the names of runs as a store keeps them, as the next."""
+        """By the names of runs as a store keeps them, as is `live`."""
         self.guard = fork_safety.new_lock()
         self.is_closed = False
         self.has_forgotten = False
@@ -252,10 +252,10 @@ class Deployment:
         fork_safety.reset_after_fork(self._forget_live)
 
     def _forget_live(self) -> None:
-        """Drive no run: in a fork, its parent goes on with them."""
+        """Forget the runs under way: in a fork, its parent goes on with them."""
         self.live: dict[str, ActiveRun] = {}
         self.cancels: CancelWatch | None = None
-        """Notices which of these runs somebody elsewhere ends, where the store is shared with other processes."""
+        """Ends runs that another process cancels; None where the store is this process's own."""
         if isinstance(self._store, SubmittedRunStore):
             self.cancels = CancelWatch(self._store, self.live)
 
@@ -289,7 +289,7 @@ class Engine:
                 f"result_bytes is {result_bytes}; at least {results.LEAST_RESULT_BYTES} are needed"
             )
         _check("policy", policy, isinstance(policy, Policy), "a `Policy`")
-        if is_async(type(policy).judge if policy is not None else None):
+        if is_async(getattr(policy, "judge", None)):
             raise ConfigError(
                 f"`judge` of {type(policy).__name__} is async, and nobody would await it; make it a plain function"
             )
@@ -630,6 +630,10 @@ class Engine:
                     self._store_of_all.reopen()
             self._deployment.process = os.getpid()
 
+    def hide_secrets(self, value: Json) -> Json:
+        """Return a JSON value without the secrets of the runtime."""
+        return self._known_secrets.value(value) if self._known_secrets.forms else value
+
     def known_secrets(self, inject: Mapping[str, Any]) -> KnownSecrets:
         """Return the runtime's secrets and the injected values, except those declared with `secret=False`."""
         openly = self.tools.compute_once(
@@ -785,10 +789,10 @@ class Engine:
     def _find_started(
         self, active: ActiveRun, number: int, names: Sequence[str]
     ) -> Verb[StartedWrites | None]:
-        """Return what the calls of a turn may have written before: asked once of a run that this process takes up.
+        """Return the writes that the calls of a turn may have started before; read once for each resumed run.
 
-        Calls that an earlier process was given without names are known by what they ask for, and looked for in the
-        first turn here only: later the same call is another one.
+        Calls without names are matched by what they ask for, in the first turn of this process only: later the same
+        call is another one.
         """
         recording = active.recording
         progress = active.progress
@@ -1386,7 +1390,7 @@ class Engine:
         return is_asked
 
     def watch_cancels(self, find_loop: Callable[[], AbstractEventLoop]) -> None:
-        """Notice within a second or so that another process cancels a run which is under way here.
+        """Watch for other processes that cancel a run which is under way here; takes about a second.
 
         Args:
             find_loop: Returns an event loop that runs until whoever is waited for has answered.

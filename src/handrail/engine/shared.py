@@ -49,13 +49,13 @@ LONGEST_NOTICE_S = 15.0
 """How long it may take to notify people of a question."""
 
 NOTICE_GRACE_S = 1.0
-"""How long a call that waits for people waits for their notice too. After that the notice goes on by itself."""
+"""How long a call waits for the notice of its question. After that the notice goes on by itself."""
 
 MOST_NOTICES = 1000
 """How many notices may be under way. A notifier that hangs must not fill the memory."""
 
 MOST_QUESTIONS_REMEMBERED = 10_000
-"""How many questions a process remembers of which nobody was notified, and as many whose refusal was returned."""
+"""How many questions without a notice a process remembers, and how many returned refusals."""
 
 MAX_COMPUTING_AT_ONCE = 2
 """Threads that encode long results. More of them would only wait for the interpreter's lock."""
@@ -79,7 +79,7 @@ class RecentNames:
         return len(self._names)
 
     def add(self, name: str) -> None:
-        """Add a name; the oldest is forgotten for it where there are too many."""
+        """Add a name; forget the oldest one where there are too many."""
         with self._guard:
             self._names[name] = None
             if len(self._names) > self._most:
@@ -123,7 +123,7 @@ class SharedResources:
         fork_safety.reset_after_fork(self._forget_calls)
 
     def _forget_calls(self) -> None:
-        """Have no call under way: in a fork, those of its parent never end."""
+        """Forget the calls under way: in a fork, those of its parent never end."""
         self.given_up: set[Any] = set()
         """Attempts that were answered without their tool, kept alive until it reports."""
         self._locks = Locks()
@@ -205,7 +205,7 @@ class SharedResources:
         )
 
     async def notify(self, question: ApprovalRequest) -> None:
-        """Call the notifier with a question, and wait for it a moment. It is logged if nobody could be notified."""
+        """Call the notifier with a question, and wait a moment for it; log a warning if nobody could be notified."""
         if len(self._notices) >= MOST_NOTICES:
             logs.log.warning(
                 "nobody was notified of the question %r: %d notices are under way",
@@ -216,7 +216,7 @@ class SharedResources:
         notice = asyncio.ensure_future(self._notify(question))
         self._notices.add(notice)
         notice.add_done_callback(self._notices.discard)
-        _wait_for_at_exit(notice)
+        _notices_here.add(notice)
         await asyncio.wait([notice], timeout=NOTICE_GRACE_S)
 
     async def _notify(self, question: ApprovalRequest) -> None:
@@ -316,20 +316,14 @@ class SharedResources:
 
 
 _notices_here: WeakSet[asyncio.Task[None]] = WeakSet()
-_process = 0
+
+if hasattr(os, "register_at_fork"):  # elsewhere nothing forks
+    os.register_at_fork(after_in_child=_notices_here.clear)
 
 
-def _wait_for_at_exit(notice: asyncio.Task[None]) -> None:
-    """Let this process wait for a notice at its end: a blocking program may end without closing its runtime."""
-    global _process
-    if _process != os.getpid():
-        _process = os.getpid()
-        _notices_here.clear()  # those of the process that this one was forked from
-        atexit.register(_wait_for_notices)
-    _notices_here.add(notice)
-
-
+@atexit.register
 def _wait_for_notices() -> None:
+    """Wait for the notices under way when the program ends: it may end without closing a blocking runtime."""
     until = monotonic() + LONGEST_NOTICE_S
     while monotonic() < until and any(
         each.get_loop().is_running() and not each.done() for each in list(_notices_here)

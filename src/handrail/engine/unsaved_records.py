@@ -5,8 +5,8 @@ that this process left. Until the store has them, a repeated call of such a writ
 
 Rule 1: only records that may be sent twice are held: a settlement names its fence, an entry its epoch. A store that has
         the record already, or has given the write or the run to another process, changes nothing.
-Rule 2: no caller waits here: a thread offers the records again, and ends when none is left. It does so in steps that
-        say what they wait for, so a simulation takes them without a thread; see `spawn`.
+Rule 2: no caller waits here: a thread offers the records again, and ends when none is left. It runs a generator that
+        yields what it waits for, so that a simulation needs no thread; see `spawn`.
 """
 
 from __future__ import annotations

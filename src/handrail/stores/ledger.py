@@ -38,7 +38,7 @@ class Row(Struct, eq=False, gc=False):
     Attributes:
         begun: When its owner began the write or may begin it, by the store's clock. Whoever takes one of class
             `verify` over waits first.
-        value: The result, as the store keeps it.
+        value: The result, as the store keeps it; of a write in doubt, why it is.
         epoch: Of the run, when its present fence began.
         owner: The process that claimed it, where that is recorded; see `process_identity`.
         stored: The row has been read from a database.

@@ -19,7 +19,7 @@ UPDATE locks SET until = ?, ticks = ? WHERE holder = ? AND fence = ?
 
 -- recall: The last act of any run that is like this one, unless it is too long ago; nulls where its row is gone.
 SELECT a.key, e.scope, e.key, e.fingerprint, e.run_id, e.state, e.replay, e.fence, e.lease_until, e.begun,
-  CASE e.state WHEN 'done' THEN e.value END, e.epoch, e.tool, e.place, e.owner
+  e.value, e.epoch, e.tool, e.place, e.owner
 FROM acts AS a LEFT JOIN effects AS e ON e.scope = a.scope AND e.key = a.key AND e.fingerprint = a.fingerprint
 WHERE a.scope = ? AND a.fingerprint = ? AND a.at >= ?
 

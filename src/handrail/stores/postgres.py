@@ -186,7 +186,7 @@ class PostgresConnection:
         self._open()
 
     def leave_to_parent(self) -> None:
-        """Let go of the connection in a fork, without a word to the server: that would be taken for the parent's."""
+        """Drop the connection in a fork. Nothing is sent to the server, which would take it for the parent's."""
         _PARENTS.append(self._db)  # never to be closed here
         if not self._db.closed:
             nowhere = os.open(os.devnull, os.O_RDWR)
@@ -470,10 +470,10 @@ class PostgresConnection:
         return db
 
     def _is_pooled_by_transaction(self, db: _ServerConnection) -> bool:
-        """Whether two connections of ours are served by the same process of the server, or one by several.
+        """Whether two connections share a process of the server, or one is served by several.
 
-        A server tells its process to whoever connects; a pooler tells a number of its own, also where each client has
-        a connection to itself.
+        A server reports its process to the client that connects. A pooler reports a number of its own, even where each
+        client has a connection to itself; then both are tried in turns.
         """
         try:
             if _server_process(db) == db.info.backend_pid:

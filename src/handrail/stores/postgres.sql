@@ -182,12 +182,12 @@ BEGIN
     FROM json_array_elements(names) AS n WHERE n ->> 2 IS NOT NULL ORDER BY number) AS turns;
   -- The row of each key, held until the commit; in one order too.
   RETURN QUERY SELECT true, e.scope, e.key, e.fingerprint, e.run_id, e.state, e.replay, e.fence, e.lease_until, e.begun,
-    CASE e.state WHEN 'done' THEN e.value END, e.epoch, e.tool, e.place, e.owner
+    e.value, e.epoch, e.tool, e.place, e.owner
   FROM (SELECT DISTINCT n ->> 0 AS scope, n ->> 1 AS key FROM json_array_elements(names) AS n) AS named
   JOIN handrail.effects AS e ON e.scope = named.scope AND e.key = named.key ORDER BY e.scope, e.key FOR UPDATE OF e;
   -- Of each act in a run the last row that did not fail.
   RETURN QUERY SELECT false, e.scope, e.key, e.fingerprint, e.run_id, e.state, e.replay, e.fence, e.lease_until, e.begun,
-    CASE e.state WHEN 'done' THEN e.value END, e.epoch, e.tool, e.place, e.owner
+    e.value, e.epoch, e.tool, e.place, e.owner
   FROM (SELECT DISTINCT n ->> 0 AS scope, n ->> 2 AS run_id, n ->> 3 AS fingerprint
     FROM json_array_elements(names) AS n WHERE n ->> 2 IS NOT NULL) AS named
   CROSS JOIN LATERAL (

@@ -103,7 +103,7 @@ class SharedLog(DurableRuns):
         super().__init__(connection, place)
 
     def _begin_log(self) -> None:
-        """Be a writer of the log that has added nothing yet: each process is another one."""
+        """Begin as a new writer of the log; each process is another one."""
         self._log_writer = token_hex(8)
         self._end: tuple[int, str] | None = None
         """Number and hash of the last record that we have put into the chain: perhaps its end."""

@@ -636,9 +636,9 @@ class DurableRuns(SubmittedRuns):
         )
 
     def _submit_alone(self, operation: Callable[[Any, float], Any]) -> Future[Any]:
-        """Run an operation that may settle a write in a transaction of its own.
+        """Run an operation that may settle a write, in a transaction of its own.
 
-        In that of a group, the ledger there would not know of it.
+        The ledger of a group would not learn of that write.
         """
 
         def work(connection: Connection) -> Any:

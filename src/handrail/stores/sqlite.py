@@ -59,8 +59,10 @@ VERSION = 1
 """The version of the tables that this handrail knows."""
 
 _BEGUN = 8
-_OPEN = ("claimed", "waiting")
 """The position of `begun` among the columns of a row."""
+
+_OPEN = ("claimed", "waiting")
+"""The states of a write that has an owner, whose row is written whole."""
 
 # `json_each` with ON CONFLICT, and dropping columns in later migrations, need no newer one.
 _OLDEST_SQLITE = (3, 35, 0)

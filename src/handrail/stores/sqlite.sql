@@ -111,12 +111,12 @@ SELECT (julianday('now') - 2440587.5) * 86400.0, since, at FROM (SELECT 1) LEFT 
 
 -- rows: The rows of these scopes and keys.
 SELECT e.scope, e.key, e.fingerprint, e.run_id, e.state, e.replay, e.fence, e.lease_until, e.begun,
-  CASE e.state WHEN 'done' THEN e.value END, e.epoch, e.tool, e.place, e.owner
+  e.value, e.epoch, e.tool, e.place, e.owner
 FROM (VALUES (?)) AS n CROSS JOIN effects AS e ON e.scope = n.column1 AND e.key = n.column2
 
 -- acts: Of these scopes, runs and fingerprints the rows that did not fail.
 SELECT e.scope, e.key, e.fingerprint, e.run_id, e.state, e.replay, e.fence, e.lease_until, e.begun,
-  CASE e.state WHEN 'done' THEN e.value END, e.epoch, e.tool, e.place, e.owner
+  e.value, e.epoch, e.tool, e.place, e.owner
 FROM (VALUES (?)) AS n CROSS JOIN effects AS e INDEXED BY effects_act
   ON e.run_id = n.column2 AND substr(e.fingerprint, 1, 12) = substr(n.column3, 1, 12) AND e.fingerprint = n.column3
 WHERE e.scope = n.column1 AND e.state <> 'failed'

@@ -1,12 +1,12 @@
-"""What a fork does with this process's connections to SQLite: it waits until they rest, and closes its copies.
+"""Keeps connections to SQLite safe across a fork: it waits until they are idle, and the child closes its copies.
 
 SQLite remembers in memory which locks its process has on a file. A fork copies the memory and not the locks, so a copy
 that was made in the middle of a transaction takes the file for locked, for ever (https://sqlite.org/howtocorrupt.html,
 "Carrying an open database connection across a fork").
 
 Rule 1: this process is forked while none of its connections runs a statement or has a transaction open.
-Rule 2: the fork closes each copy before it opens the file itself: SQLite shares between connections what it remembers.
-Rule 3: where one did not rest in time, the fork keeps all copies as they are and refuses their files.
+Rule 2: the child closes every copy before it opens the file itself: connections share what SQLite remembers.
+Rule 3: where a connection was not idle in time, the child keeps all copies as they are and refuses their files.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MOST_WAIT_S = 15.0
 
 
 class Forks:
-    """Who is at work on a file in this process, and whether it is just being forked."""
+    """Which connections of this process are at work, and whether the process is just being forked."""
 
     def __init__(self) -> None:
         self._change = Condition()
@@ -45,7 +45,7 @@ class Forks:
             self._at_work.add(work)
 
     def end(self, work: Work) -> None:
-        """Let a connection rest."""
+        """Note that a connection is idle."""
         with self._change:
             self._at_work.discard(work)
             if self._forking:
@@ -60,7 +60,7 @@ class Forks:
             )
 
     def hold(self) -> None:
-        """Before a fork: let nobody begin, and wait until all rest."""
+        """Before a fork: let no connection begin, and wait until all are idle."""
         with self._change:
             self._forking += 1
             self._change.wait_for(lambda: not self._at_work, MOST_WAIT_S)
@@ -83,7 +83,8 @@ class Forks:
             return
         for each in copies:
             with suppress(sqlite3.Error):  # it was not in use, and is not used again
-                each.close()
+                if each.db is not None:
+                    each.db.close()
 
 
 FORKS = Forks()
@@ -97,10 +98,10 @@ if hasattr(os, "register_at_fork"):  # elsewhere nothing forks
 
 
 class Work:
-    """What one connection does; it does one thing at a time.
+    """The work of one connection, which does one thing at a time.
 
     Args:
-        file: Of the database.
+        file: The database.
     """
 
     __slots__ = ("__weakref__", "_is_begun", "db", "file")
@@ -111,7 +112,7 @@ class Work:
         self._is_begun = False
 
     def begin(self) -> None:
-        """Begin to work, unless it is in the middle of something."""
+        """Begin to work, unless it has begun."""
         if not self._is_begun:
             FORKS.begin(self)
             self._is_begun = True
@@ -131,14 +132,9 @@ class Work:
 
     def pause(self, seconds: float) -> None:
         """Sleep; let a fork happen meanwhile, unless a transaction is open."""
-        rests = self.can_rest()
-        if rests:
+        is_idle = self.can_rest()
+        if is_idle:
             self.end()
         sleep(seconds)
-        if rests:
+        if is_idle:
             self.begin()
-
-    def close(self) -> None:
-        """Close the connection."""
-        if self.db is not None:
-            self.db.close()

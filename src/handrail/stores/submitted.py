@@ -53,7 +53,7 @@ AGAIN_S = 5.0
 """Seconds until a sweep looks again at a run whose wait is over, and whose segment a worker still holds."""
 
 LOOK_AGAIN_S = 60.0
-"""Seconds until a run goes on that waits and has no question of its own."""
+"""Seconds until a waiting run without a question of its own looks again."""
 
 MAX_SWEPT = 50
 """How many runs of each kind one sweep looks at; the next sweep looks at the others."""

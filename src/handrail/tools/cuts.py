@@ -1,11 +1,11 @@
 """How a JSON value is cut to a size and stays JSON: long texts first, rows only where their names alone do not fit.
 
 A result of twenty documents is read by its ids and titles, so these stay while there is room for them. One limit holds
-for all texts, and one for the parts of all lists and objects: the largest ones that fit are searched for.
+for all texts, and one for the parts of all lists and objects; a search finds the largest that fit.
 
 Rule 1: a mark stands where something was left out, and counts in characters of the whole JSON text, as `read_result`
         does: `[... 4800 at 5120 ...]` stands for 4,800 characters from offset 5,120.
-Rule 2: no more of a value is visited than what is shown, some fifteen times. It may have a million parts.
+Rule 2: only what is shown of a value is visited, some fifteen times, since it may have a million parts.
 """
 
 from __future__ import annotations
@@ -26,8 +26,11 @@ _NAME_BYTES = 160
 _LEAST_WITH_MARK_BYTES = 64
 
 _ALL_PARTS = 2**62
-_PLAIN_NUMBER = 2**62
-_LOOKED_AT = 64
+
+# How many parts of a row are searched for one that names it.
+_MOST_LOOKED_AT = 64
+
+_NUMBERS = frozenset((int, float, bool, type(None)))
 
 MARKS = "[... N at M ...] stands for N characters at offset M of the whole ({} in all), [...] for the rest of a text"
 """What a note says of the marks; filled with the length of the whole."""
@@ -105,7 +108,7 @@ class _Written(NamedTuple):
 
 
 class _Known:
-    """What is known of a value's parts, by their `id`: the lengths of long texts, and the JSON of short lists."""
+    """What was measured already, by the `id` of the part: the lengths of long texts, and the JSON of short parts."""
 
     def __init__(self) -> None:
         self.texts: dict[int, _Written] = {}
@@ -113,7 +116,7 @@ class _Known:
 
 
 class _Place:
-    """Where in the whole text the writer stands; while limits are searched for, as far as it may ever be."""
+    """Where in the whole text the writer stands; during the search for limits, its end, whose mark is the longest."""
 
     def __init__(self, length: int, *, is_known: bool) -> None:
         self.length = length
@@ -137,7 +140,7 @@ class _Spot(NamedTuple):
 
     Attributes:
         in_row: Within a row of a list, one that something short names.
-        blanks: A long text may go whole.
+        blanks: A long text may be left out whole.
     """
 
     depth: int = 0
@@ -179,16 +182,13 @@ class _Writer:
             self._write_parts(value, spot)
         elif kind is str:
             self._write_text(value, spot.blanks)
-        elif kind is int and abs(value) < _PLAIN_NUMBER:
-            text = str(value)
-            self._put(text, len(text))
-        elif kind is int or kind is float or kind is bool or value is None:
+        elif kind in _NUMBERS:
             self._write_number(write_json(value))
         else:
             raise NotPlain
 
     def _write_whole(self, parts: Json) -> bool:
-        """Write a list or an object in one step, if it is so short that no limit of now concerns it."""
+        """Write a list or an object in one step, if it is so short that no limit cuts it; return whether it is."""
         known = self._known
         written = known.whole.get(id(parts))
         if written is None:
@@ -229,7 +229,7 @@ class _Writer:
         self._put("}" if is_object else "]", 1)
 
     def _choose(self, parts: Any, is_object: bool) -> Iterator[tuple[Any, Any]]:
-        """Yield parts with their names, two first ones for a last one, and between them the gap."""
+        """Yield parts with their names: twice as many from the beginning as from the end, and the gap between them."""
         count = len(parts)
         most = self._limits.parts
         items = parts.items() if is_object else zip(parts, parts, strict=True)
@@ -263,13 +263,13 @@ class _Writer:
         return ""
 
     def _may_blank(self, parts: Any, spot: _Spot) -> bool:
-        """Whether long texts may go whole: while every part is shown, and beside something short that names a row."""
+        """Whether long texts may be left out whole: where every part is shown, or something short names the row."""
         if spot.depth == 0:
             return type(parts) is dict and self._limits.parts == _ALL_PARTS
         if type(parts) is not dict and not spot.in_list:
             return False
         values = parts.values() if type(parts) is dict else parts
-        return any(map(_is_short, islice(values, _LOOKED_AT)))
+        return any(map(_is_short, islice(values, _MOST_LOOKED_AT)))
 
     def _write_number(self, text: str) -> None:
         if len(text) <= _NAME_BYTES:
@@ -334,7 +334,7 @@ def _mark(left_out: int, at: int, length: int) -> str:
 
 
 def _escape(text: str, most: int, take: Callable[[int], str]) -> str:
-    """Return as much of a text as takes `most` bytes in JSON, or a little less; `take` gives so many characters."""
+    """Return as much of a text as fits in `most` bytes of JSON; `take` returns a number of its characters."""
     kept = min(most, len(text))
     while True:
         written = write_json(take(kept))[1:-1]

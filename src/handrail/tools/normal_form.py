@@ -1,15 +1,16 @@
 """One JSON form for values that are equal by their type: what tells one act from another.
 
-`"10.00"`, `10` and `10.0` are one `Decimal`, one instant may be told with several offsets, and a set has no order.
+`"10.00"`, `10` and `10.0` are one `Decimal`, an instant can be written with several offsets, and a set has no order.
 Keys, fingerprints, conditions and people see arguments in this form; a tool gets its values as they are.
 
-Rule 1: values of one type have the same form if, and only if, they are equal. So texts stay as they are, sign by sign:
-        `007` is not `7`, and a name in composed letters is not that name in decomposed ones.
+Rule 1: values of one type have the same form if, and only if, they are equal. So no character of a text changes: `007`
+        is not `7`, and a name in composed letters is not that name in decomposed ones.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from base64 import b64encode
 from collections import deque
 from collections.abc import Mapping
 from datetime import UTC, datetime, time
@@ -25,10 +26,10 @@ from handrail.errors import Json
 from handrail.tools.keys import canonical
 
 SCALARS = frozenset((str, int, float, bool, type(None)))
-"""Types whose values are in normal form: `canonical` writes 10 and 10.0 alike."""
+"""Types whose values are their own normal form: `canonical` writes 10 and 10.0 alike."""
 
 _LONGEST_PLAIN_EXPONENT = 30
-"""Beyond it a decimal is written with an exponent, or `1E+999999` would be a text of a million signs."""
+"""Beyond it a decimal is written with an exponent, or `1E+999999` would have a million digits."""
 
 _ANY_DAY = datetime(2000, 1, 2, tzinfo=UTC).date()
 
@@ -55,7 +56,10 @@ def normalize(value: Any) -> Json:
         case bytes():
             return _bytes_text(value)
         case Mapping():
-            return {as_text(key): normalize(each) for key, each in value.items()}
+            named = {as_text(key): normalize(each) for key, each in value.items()}
+            if len(named) < len(value):
+                raise ValueError("two names are written alike, such as 1 and '1'")
+            return named
         case list() | tuple() | deque():
             return [normalize(each) for each in value]
         case set() | frozenset():
@@ -93,7 +97,7 @@ def _decimal_text(value: Decimal) -> str:
 
 
 def _in_utc(moment: datetime) -> datetime:
-    """Return the same instant in UTC; a moment without an offset is no instant, and stays."""
+    """Return the same instant in UTC; a moment without an offset is none, and is returned as it is."""
     if moment.utcoffset() is None:
         return moment
     try:
@@ -103,10 +107,11 @@ def _in_utc(moment: datetime) -> datetime:
 
 
 def _bytes_text(value: bytes) -> Json:
+    """Return the text that the bytes are, or their base64 in an object: no text has that form."""
     try:
-        return to_jsonable_python(value)
-    except ValueError:
-        return to_jsonable_python(value, bytes_mode="base64")
+        return value.decode()
+    except UnicodeDecodeError:
+        return {"base64": b64encode(value).decode()}
 
 
 def _fields_of(value: Any) -> Any:

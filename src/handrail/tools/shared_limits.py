@@ -105,7 +105,7 @@ class SharedLimits:
         self.reset()
 
     def reset(self) -> None:
-        """Have no share and an open lock: in a fork, those of its parent are the parent's."""
+        """Start without shares and with a free lock: in a fork, those of its parent stay the parent's."""
         self._shares: dict[str, Share] = {}
         self._looked = float("-inf")
         self._lock = Lock()

@@ -349,7 +349,7 @@ class BaseTool:
         bind: Callable[[dict[str, Json]], dict[str, Any] | Failure] | None = None,
         injected: Mapping[str, Any] | None = None,
     ) -> None:
-        """Take a schema in place of that of the signature; with `bind`, in place of the signature itself."""
+        """Replace the schema of the signature; with `bind`, replace the signature itself."""
         self._prepare_change("parameters")
         vars(self)["parameters"] = parameters
         if bind is not None:
@@ -1120,7 +1120,7 @@ def _own_names(kind: type[BaseTool]) -> Iterator[str]:
 
 
 def _is_hook(name: str, value: object) -> bool:
-    """Whether what a class has under a name of handrail's does the same: takes the same arguments, or none."""
+    """Whether a class overrides a name of handrail's by the same kind of thing: same parameters, or a property."""
     own = vars(BaseTool).get(name)
     if value is own:  # a bare annotation, which a dataclass makes an attribute
         return False
@@ -1133,7 +1133,7 @@ def _is_hook(name: str, value: object) -> bool:
 
 def _refuse_own(tool_name: str, name: str) -> ToolDefinitionError:
     return ToolDefinitionError(
-        f"Tool {tool_name!r}: `{name}` is what handrail asks a tool for; keep yours under another name, "
+        f"Tool {tool_name!r}: handrail itself uses the name `{name}`; keep yours under another name, "
         f"such as `my_{name.lstrip('_')}`."
     )
 
@@ -1155,7 +1155,7 @@ _OWN = frozenset(
     name for name in vars(BaseTool).keys() - BaseTool._DECLARABLE - {"open", "close", "trace_type"}
     if not name.startswith("__")
 ) | {"_declaration"}  # fmt: skip
-"""What a tool is asked by handrail. A class of yours keeps its things under other names."""
+"""Names that handrail itself uses. A class of yours keeps its things under other names."""
 
 _DERIVED = frozenset(name for name, each in vars(BaseTool).items() if isinstance(each, cached_property)) - {
     "docs", "description", "signature", "parameters", "bind", "injected_parameters", "_defaults",

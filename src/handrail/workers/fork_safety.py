@@ -21,7 +21,7 @@ _LOCKS: WeakSet[Lock] = WeakSet()
 def reset_after_fork(reset: Callable[[], None]) -> None:
     """Call a method now, and in every fork as long as its object lives.
 
-    It returns the object to the state in which it has no thread and no process, also if another thread held its lock.
+    The method puts the object into a state without threads and processes, whoever held its lock.
     """
     reset()
     _RESETS.add(WeakMethod(reset, _RESETS.discard))
@@ -52,7 +52,7 @@ def run_in_one_process(
 
 
 def end_fork(error: BaseException | None) -> NoReturn:
-    """End a fork that has returned from a tool or raised there, as a program that ended so: its parent answers."""
+    """End a fork that left a tool, with the exit code of a program that ended this way. Its parent reports the call."""
     code = 0 if error is None else 1
     if isinstance(error, SystemExit) and (
         error.code is None or type(error.code) is int

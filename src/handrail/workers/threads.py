@@ -10,7 +10,7 @@ Rule 1: a thread that waits for other tools, or that nobody waits for any more, 
 from __future__ import annotations
 
 import contextvars
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
@@ -32,7 +32,7 @@ Report: TypeAlias = Callable[["Returned | Raised"], None]
 DEFAULT_THREADS = 64
 
 MOST_ASIDE = 512
-"""How many threads of a pool may be left out of its count."""
+"""How many threads a pool may leave out of its count."""
 
 MOST_NAMED = 5
 """How many names `describe_holders` says."""
@@ -42,7 +42,7 @@ IDLE_S = 60.0
 
 
 class ThreadTask:
-    """A function on its way to a thread."""
+    """A function that waits for a thread, or runs in one."""
 
     __slots__ = (
         "_context", "_report", "_work", "is_aside", "name", "reasons", "since", "started",
@@ -54,7 +54,7 @@ class ThreadTask:
         self.since = 0.0
         """When it started, on the monotonic clock."""
         self.reasons = 0
-        """For how many reasons its thread should not count."""
+        """How many reasons there are not to count its thread."""
         self.is_aside = False
         self._work = work
         self._report = report
@@ -138,7 +138,7 @@ _LOCAL = _ThreadState()
 
 @contextmanager
 def waiting_for_tools() -> Iterator[None]:
-    """Do not count this thread meanwhile, if it is one of a pool: those that it waits for need one too."""
+    """Leave this thread out of its pool's count meanwhile: the tools that it waits for need threads too."""
     if _LOCAL.running is None:
         yield
         return
@@ -174,7 +174,7 @@ class ThreadPool:
         self._closed = False
 
     def submit(
-        self, work: Callable[[], Any], report: Report, name: str = ""
+        self, work: Callable[[], Any], report: Report, name: str = "no tool"
     ) -> ThreadTask:
         """Run `work` in a thread; `report` is called there with how it ended.
 
@@ -224,21 +224,21 @@ class ThreadPool:
             self._aside -= 1
 
     def describe_holders(self) -> str:
-        """Say whose tools hold the threads and for how long, if all are held; else return an empty text."""
+        """Return which tools hold the threads and for how long, if all are held; else an empty text."""
         with self._change:
             if self._size - self._aside < self._most or self._idle:
                 return ""
-            running = [(each.name, each.since) for each in self._running]
+            running = list(self._running)
         now = monotonic()
-        held: dict[str, list[float]] = {}
-        for name, since in running:
-            held.setdefault(name, []).append(now - since)
-        most_first = sorted(held.items(), key=lambda each: -len(each[1]))
+        longest: dict[str, float] = {}
+        for each in running:  # the oldest first
+            longest.setdefault(each.name, now - each.since)
+        counts = Counter(each.name for each in running).most_common()
         names = [
-            f"`{name}` {len(times)} (for up to {max(times):.0f} s)"
-            for name, times in most_first[:MOST_NAMED]
+            f"`{name}` {count} (for up to {longest[name]:.0f} s)"
+            for name, count in counts[:MOST_NAMED]
         ]
-        if len(most_first) > MOST_NAMED:
+        if len(counts) > MOST_NAMED:
             names.append("others")
         return f"All {len(running)} threads are held: {', '.join(names)}."
 
