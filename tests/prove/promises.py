@@ -106,6 +106,10 @@ def _once(world: World, told: Told) -> Iterator[str]:
     scenario = world.scenario
     if not scenario.is_write:
         return
+    if scenario.deploy.get("effect") == "read" and not any(
+        each.key for each in world.effects
+    ):
+        return  # nothing began before it was a read
     wanted = sum("approves" in said and "to do it again" in said for said in world.people)  # fmt: skip
     acts = Counter(each.act for each in world.effects if "/again-" not in each.key)
     for count in acts.values():
