@@ -290,9 +290,13 @@ class ForeignSecrets(KnownSecrets):
 
     def value(self, value: Any) -> Any:
         """Return a tool's value without them, see `KnownSecrets.value`."""
-        if not isinstance(value, str) and (beside := _aws_secrets_in(as_text(value))):
-            # its id may stand in another field
-            value = KnownSecrets(beside).value(value)
+        if not isinstance(value, str):
+            text = as_text(value)
+            if self.text(text) == text:
+                return value
+            if beside := _aws_secrets_in(text):
+                # its id may stand in another field
+                value = KnownSecrets(beside).value(value)
         return super().value(value)
 
 
@@ -314,8 +318,21 @@ def texts_in(value: Any) -> Iterator[str]:
 
 def without_aws_secrets(value: Json) -> Json:
     """Return a JSON value without secrets of AWS, where it has the id of one, perhaps in another field."""
+    if not _names_aws(value):
+        return value
     beside = _aws_secrets_in("\n".join(texts_in(value)))
     return KnownSecrets(beside).value(value) if beside else value
+
+
+def _names_aws(value: Json) -> bool:
+    """Whether a text in a JSON value may hold an id of AWS."""
+    if isinstance(value, str):
+        return _may_hold_aws_id(value)
+    if type(value) in _NO_TEXT:
+        return False
+    if isinstance(value, Mapping):
+        return any(map(_names_aws, value.values()))
+    return isinstance(value, (list, tuple)) and any(map(_names_aws, value))
 
 
 class Redactor:
@@ -471,7 +488,7 @@ def _spans_of(kinds: Sequence[str], text: str) -> Iterator[tuple[int, int]]:
 
 def _aws_spans(text: str) -> Iterator[tuple[int, int]]:
     """Yield the spans of AWS secrets, in a text that has the id of one."""
-    if "AKIA" not in text and "ASIA" not in text:
+    if not _may_hold_aws_id(text):
         return
     if _compiled(_AWS_ID).search(text) is None:
         return
@@ -479,6 +496,10 @@ def _aws_spans(text: str) -> Iterator[tuple[int, int]]:
         kinds = (str.isupper, str.islower, str.isdigit)
         if all(any(map(is_kind, match[0])) for is_kind in kinds):
             yield match.span()
+
+
+def _may_hold_aws_id(text: str) -> bool:
+    return "AKIA" in text or "ASIA" in text
 
 
 def _aws_secrets_in(text: str) -> list[str]:
