@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 import handrail as hr
 from handrail import futures, process_identity
@@ -409,15 +410,16 @@ class World:
             (process_identity, "source"),
         ]
         before = [getattr(module, name) for module, name in places]
-        spawn, log = unsaved_records.spawn, futures.log_exception
+        spawn = unsaved_records.spawn
         for module, name in places:
             setattr(module, name, self)
         unsaved_records.spawn = self._spawn
-        futures.log_exception = lambda _, error: self.fail(error)
+        loud = patch.object(futures, "log_exception", lambda _, error: self.fail(error))
         try:
-            yield
+            with loud:
+                yield
         finally:
-            unsaved_records.spawn, futures.log_exception = spawn, log
+            unsaved_records.spawn = spawn
             for (module, name), value in zip(places, before, strict=True):
                 setattr(module, name, value)
 
