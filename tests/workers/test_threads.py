@@ -103,6 +103,23 @@ def test_what_work_sets_in_its_context_stays_there(threads):
 # ---------------------------------------------------------------------- how many there are
 
 
+def test_a_thread_that_cannot_be_started_is_missed_once_only_and_its_task_never_runs(
+    threads, gate, monkeypatch
+):
+    begun = []
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            threads.submit(lambda: begun.append("refused"), lambda _: None)
+    occupy(threads, gate, 3)
+    assert "3 of 3, 0 idle, 0 waiting" in repr(threads)
+    assert begun == []
+
+
+def refuse(_thread):
+    raise RuntimeError("can't start new thread")
+
+
 def test_an_idle_thread_is_used_again(threads):
     names = set()
     for _ in range(10):
