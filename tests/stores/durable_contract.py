@@ -597,6 +597,11 @@ class DurableContract(
                 with pytest.raises(StoreUnavailable, match="can't start new thread"):
                     now(other.claim(A_REFUND))
             assert now(other.claim(A_REFUND)).state is ClaimState.FRESH
+            with monkeypatch.context() as patched:
+                patched.setattr(Thread, "start", refuse)
+                with pytest.raises(StoreUnavailable, match="can't start new thread"):
+                    now(other.load_run("r1"))
+            assert now(other.load_run("r1")) is None
 
     def test_text_that_no_database_can_hold_fails_its_own_caller_only(self, store):
         stands = Event()

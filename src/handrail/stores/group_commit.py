@@ -129,7 +129,7 @@ class Writer:
         try:
             thread.start()
         except RuntimeError as error:
-            raise StoreUnavailable(_describe_failure(error)) from error
+            raise error_for_caller(error) from error
         self._thread = thread
 
     def submit(
