@@ -1626,6 +1626,11 @@ def _resolve_notifier(notify: str | Notifier | None) -> Notifier | None:
 
 def _store(store: str | Store) -> Store:
     if not isinstance(store, str):
+        # not by `isinstance`: a store may pass its calls on
+        if isinstance(store, type) or not callable(getattr(store, "claim", None)):
+            raise ConfigError(
+                f"store is {store!r}; it takes a name, such as 'memory:', or a `Store`"
+            )
         return store
     kind, _, place = store.partition(":")
     make = plugins.load("stores", kind)
