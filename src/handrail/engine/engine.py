@@ -247,12 +247,13 @@ class Deployment:
         self.is_closed = False
         self.has_forgotten = False
         """Whether a run was forgotten, so that one of an unknown name may be an old one."""
-        self.process = os.getpid()
-        """The process in which the store was opened."""
         fork_safety.reset_after_fork(self._forget_live)
+        self.must_reopen = False
 
     def _forget_live(self) -> None:
         """Forget the runs under way: in a fork, its parent goes on with them."""
+        self.must_reopen = True
+        """Whether the store was opened in the parent of this process."""
         self.live: dict[str, ActiveRun] = {}
         self.cancels: CancelWatch | None = None
         """Ends runs that another process cancels; None where the store is this process's own."""
@@ -623,12 +624,12 @@ class Engine:
             raise SetupError(
                 "this runtime is closed, and so are its tools; enter it by `with`, or make a new one"
             )
-        if self._deployment.process != os.getpid():
+        if self._deployment.must_reopen:
             if isinstance(self._store_of_all, ConnectedStore):
                 # a store that is away fails the calls that need it
                 with suppress(StoreUnavailable):
                     self._store_of_all.reopen()
-            self._deployment.process = os.getpid()
+            self._deployment.must_reopen = False
 
     def hide_secrets(self, value: Json) -> Json:
         """Return a JSON value without the secrets of the runtime."""
