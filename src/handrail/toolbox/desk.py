@@ -642,7 +642,7 @@ def _make_writes(desk: Desk) -> list[FunctionTool]:
             "coupon",
             "优惠码",
             "兑换",
-            key="{user_id}:{code}",
+            key="promo:{user_id}:{code}",
             verify=desk.verify_redemption,
             resource=[USER, "promo:{code}"],
         ),
