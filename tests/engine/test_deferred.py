@@ -112,6 +112,25 @@ def test_a_known_secret_in_what_was_delivered_is_kept_nowhere(kind, tmp_path):
         assert secret.encode() not in file.read_bytes()
 
 
+def test_a_write_whose_result_was_delivered_can_be_taken_back(tmp_path):
+    def render(scene: str) -> str:
+        """Render a scene."""
+        return "begun"
+
+    def remove(scene: str, result: str) -> str:
+        return f"{result} of {scene} removed"
+
+    job = hr.FunctionTool(render, effect="write", deferred=True, compensate=remove)
+    model = ScriptedModel([call("render", scene="a"), "Done."])
+    with hr.SyncRuntime([job], store=f"sqlite:///{tmp_path}/h.db") as runtime:
+        runtime.run("q", model=model, run_id="r")
+        [question] = runtime.approvals.list(run="r")
+        runtime.deliver(question.id, "frames", by="farm")
+        runtime.resume("r", model=model)
+        [undone] = runtime.undo("r")
+    assert undone.value == "frames of a removed"
+
+
 def test_nobody_delivers_what_no_call_waits_for(desk):
     for unknown in ({"call": "a_nothing"}, {"call": "c1", "run": "other"}):
         with pytest.raises(hr.ConfigError, match=r"there is no question|no call 'c1'"):

@@ -90,8 +90,8 @@ MUTANTS = [
         ["two must agree, alice asks, resumed by 'bob'"],
     ),
     Mutant(
-        "a result that is there is read by another run", Ledger, "deliver",
-        [("row.state = ", "_ = ")],
+        "a result that is there is read by another run", deferred, "ask_for_result",
+        [("name_write(claim.scope, claim.key, fence)", '""')],
         ["two runs, one key, deferred"],
     ),
     Mutant(

@@ -106,6 +106,10 @@ def _once(world: World, told: Told) -> Iterator[str]:
     scenario = world.scenario
     if not scenario.is_write:
         return
+    if scenario.deploy.get("effect") == "read" and not any(
+        each.key for each in world.effects
+    ):
+        return  # nothing began before it was a read
     wanted = sum("approves" in said and "to do it again" in said for said in world.people)  # fmt: skip
     acts = Counter(each.act for each in world.effects if "/again-" not in each.key)
     for count in acts.values():
@@ -228,8 +232,11 @@ def _has_act(world: World, key: str) -> bool:
 
 
 def _delivered(world: World, told: Told) -> Iterator[str]:
-    if not world.scenario.declare.get("deferred") or world.is_deployed:
+    scenario = world.scenario
+    if not scenario.declare.get("deferred") or world.is_deployed:
         return
+    if not scenario.is_write or len(scenario.orders) > 1 or world.is_cancelled:
+        return  # the sentence is about writes; of several calls, the world does not know which one it was
     for name, results in told.items():
         if not results:
             continue

@@ -338,7 +338,7 @@ class World:
         self.is_disturbed = False
         """Whether anything but the order of processes was other than it should be."""
         self.is_silent = False
-        """Whether the store has failed to answer once."""
+        """Whether the store has not answered once, or too late."""
         self.last: Process | None = None
         """Who went on last."""
         self.processes = [
@@ -678,7 +678,7 @@ class World:
             yield Option(1, f"meanwhile {label}", partial(self._overtake_time, at))
 
     def _overtake_time(self, at: float) -> None:
-        self.is_disturbed = True
+        self.is_disturbed = self.is_silent = True
         self._pass_time(at)
 
     def _pass_time(self, at: float) -> None:

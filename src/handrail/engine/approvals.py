@@ -496,7 +496,11 @@ def load_edits(
         if isinstance(store, ApprovalStore)
         else ()
     )
-    return {each.step: each.edited for each in questions if each.edited is not None}
+    return {
+        each.step: each.edited
+        for each in questions
+        if each.edited is not None and not each.awaits_result
+    }
 
 
 def make_standing_approval(
