@@ -503,7 +503,6 @@ class Engine:
         )
         trail = self._make_trail(run_id, secrets, principal) if is_audited else None
         policy = policy or self.policy
-        foreign = ForeignSecrets(secrets)
         settings = replace(
             self.settings,
             policy=policy,
@@ -515,7 +514,7 @@ class Engine:
             tell=partial(tell_all, listening, run_id) if listening else None,
             trail=trail,
             secrets=secrets if secrets.forms else None,
-            foreign_secrets=_hide_from_strangers(secrets, foreign, policy),
+            foreign_secrets=_hide_from_strangers(secrets, policy),
             injected=inject or {},
             refusal=None if flow_state is None else flow_state.refusal,
             trust=progress.trust,
@@ -524,7 +523,7 @@ class Engine:
             run_id,
             progress,
             settings,
-            log_secrets=foreign,
+            log_secrets=ForeignSecrets(secrets),
             budget=budget,
             deps=deps,
             injected=settings.injected,
@@ -1505,12 +1504,10 @@ def _mark_exhausted(results: list[ToolResult], active: ActiveRun) -> list[ToolRe
     ]
 
 
-def _hide_from_strangers(
-    secrets: KnownSecrets, foreign: ForeignSecrets, policy: Policy
-) -> KnownSecrets | None:
+def _hide_from_strangers(secrets: KnownSecrets, policy: Policy) -> KnownSecrets | None:
     """Return what no result of others' words may contain; None where that is nothing."""
     if policy.foreign_secrets == "hide":
-        return foreign
+        return ForeignSecrets(secrets)
     return secrets if secrets.forms else None
 
 
