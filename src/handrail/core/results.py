@@ -153,12 +153,15 @@ def _make_names(value: dict[Any, Any]) -> list[str]:
     names = list(map(_replace_surrogates, _write_names(value)))
     counts = Counter(names)
     made: dict[str, None] = {}
+    numbers: Counter[str] = Counter()
     for name, key in zip(names, value, strict=True):
         if counts[name] > 1 and not isinstance(key, str):
             name = f"{name} ({type(key).__name__})"
-        while name in made:
-            name += "'"
-        made[name] = None
+        unique = name
+        while unique in made:
+            numbers[name] += 1
+            unique = f"{name} #{numbers[name] + 1}"
+        made[unique] = None
     return list(made)
 
 

@@ -247,12 +247,13 @@ class Deployment:
         self.is_closed = False
         self.has_forgotten = False
         """Whether a run was forgotten, so that one of an unknown name may be an old one."""
-        self.process = os.getpid()
-        """The process in which the store was opened."""
         fork_safety.reset_after_fork(self._forget_live)
+        self.must_reopen = False
 
     def _forget_live(self) -> None:
         """Forget the runs under way: in a fork, its parent goes on with them."""
+        self.must_reopen = True
+        """Whether the store was opened in the parent of this process."""
         self.live: dict[str, ActiveRun] = {}
         self.cancels: CancelWatch | None = None
         """Ends runs that another process cancels; None where the store is this process's own."""
@@ -502,6 +503,7 @@ class Engine:
         )
         trail = self._make_trail(run_id, secrets, principal) if is_audited else None
         policy = policy or self.policy
+        foreign = ForeignSecrets(secrets)
         settings = replace(
             self.settings,
             policy=policy,
@@ -513,7 +515,7 @@ class Engine:
             tell=partial(tell_all, listening, run_id) if listening else None,
             trail=trail,
             secrets=secrets if secrets.forms else None,
-            foreign_secrets=_hide_from_strangers(secrets, policy),
+            foreign_secrets=_hide_from_strangers(secrets, foreign, policy),
             injected=inject or {},
             refusal=None if flow_state is None else flow_state.refusal,
             trust=progress.trust,
@@ -522,6 +524,7 @@ class Engine:
             run_id,
             progress,
             settings,
+            log_secrets=foreign,
             budget=budget,
             deps=deps,
             injected=settings.injected,
@@ -623,12 +626,12 @@ class Engine:
             raise SetupError(
                 "this runtime is closed, and so are its tools; enter it by `with`, or make a new one"
             )
-        if self._deployment.process != os.getpid():
+        if self._deployment.must_reopen:
             if isinstance(self._store_of_all, ConnectedStore):
                 # a store that is away fails the calls that need it
                 with suppress(StoreUnavailable):
                     self._store_of_all.reopen()
-            self._deployment.process = os.getpid()
+            self._deployment.must_reopen = False
 
     def hide_secrets(self, value: Json) -> Json:
         """Return a JSON value without the secrets of the runtime."""
@@ -1502,10 +1505,12 @@ def _mark_exhausted(results: list[ToolResult], active: ActiveRun) -> list[ToolRe
     ]
 
 
-def _hide_from_strangers(secrets: KnownSecrets, policy: Policy) -> KnownSecrets | None:
+def _hide_from_strangers(
+    secrets: KnownSecrets, foreign: ForeignSecrets, policy: Policy
+) -> KnownSecrets | None:
     """Return what no result of others' words may contain; None where that is nothing."""
     if policy.foreign_secrets == "hide":
-        return ForeignSecrets(secrets)
+        return foreign
     return secrets if secrets.forms else None
 
 
@@ -1626,6 +1631,11 @@ def _resolve_notifier(notify: str | Notifier | None) -> Notifier | None:
 
 def _store(store: str | Store) -> Store:
     if not isinstance(store, str):
+        # not by `isinstance`: a store may pass its calls on
+        if isinstance(store, type) or not callable(getattr(store, "claim", None)):
+            raise ConfigError(
+                f"store is {store!r}; it takes a name, such as 'memory:', or a `Store`"
+            )
         return store
     kind, _, place = store.partition(":")
     make = plugins.load("stores", kind)
