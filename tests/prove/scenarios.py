@@ -281,7 +281,8 @@ async def _pay_in_currency(
 
 async def _reach_far_side(order: str, amount: float, context: hr.Context[Any]) -> str:
     world = current()
-    note_start(world, order, amount)
+    with world.loudly():
+        note_start(world, order, amount)
     answer = await world.reach_far_side(order, amount, context)
     return answer + "." * world.scenario.result_bytes
 

@@ -7,6 +7,7 @@ disturbances.
 
 Rule 1: nothing waits but on the loop, the store and the clock, all of which are the world's.
 Rule 2: the first option is the undisturbed one, and costs nothing; so every world comes to its end.
+Rule 3: what fails in the world itself, or only reaches a log, ends the search; see `World.fail`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 import handrail as hr
-from handrail import process_identity
+from handrail import futures, process_identity
 from handrail.effects import ClaimState
 from handrail.engine import unsaved_records
 from handrail.engine.unsaved_records import UnsavedRecords
@@ -66,7 +67,13 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self.world = world
         self._selector = _Selector()
         self._thread_id = threading.get_ident()
-        self.set_exception_handler(lambda *_: None)
+        self.set_exception_handler(self._note_failure)
+
+    def _note_failure(self, _: object, context: dict[str, Any]) -> None:
+        if (
+            "handle" in context
+        ):  # a callback; a task that nobody asked is no failure of the loop
+            self.world.fail(context["exception"])
 
     def time(self) -> float:
         return self.world.now
@@ -167,6 +174,8 @@ class ProcessStore(FullMemoryStore):
 
 def _forward(name: str) -> Callable[..., Any]:
     def method(self: ProcessStore, *arguments: Any, **named: Any) -> Any:
+        if self._process.store is not self or self._process.state != "running":
+            return StoreFuture(is_running=True)  # of a process that has died
         return self._process.ask_store(name, arguments, named)
 
     return method
@@ -277,12 +286,10 @@ class Process:
             if how == "is silent":
                 future.set_exception(StoreUnavailable("away"))
                 return
-            try:
-                value = self.world.ask_store(self, name, arguments, named)
-            except Exception as error:
+            value, error = self.world.ask_store(self, name, arguments, named)
+            if error is not None:
                 future.set_exception(error)
-                return
-            if how == "answer is lost":
+            elif how == "answer is lost":
                 future.set_exception(StoreUnavailable("the answer was lost"))
             elif how != "dies after it":
                 future.set_result(value)
@@ -335,6 +342,8 @@ class World:
         self.violations: list[tuple[str, str]] = []
         self.reached: set[str] = set()
         self.active: Process | None = None
+        """Whose code runs now; None while people act."""
+        self.failure: BaseException | None = None
         self.is_disturbed = False
         """Whether anything but the order of processes was other than it should be."""
         self.is_silent = False
@@ -386,8 +395,8 @@ class World:
                 else:
                     await asyncio.sleep(waits_for)
 
-        assert self.active is not None
-        self.active.loop.create_task(take_steps())
+        if self.active is not None:  # else code of a process that has died
+            self.active.loop.create_task(take_steps())
 
     @contextmanager
     def _in_place_of_the_machine(self) -> Iterator[None]:
@@ -397,14 +406,15 @@ class World:
             (process_identity, "source"),
         ]
         before = [getattr(module, name) for module, name in places]
-        spawn = unsaved_records.spawn
+        spawn, log = unsaved_records.spawn, futures.log_exception
         for module, name in places:
             setattr(module, name, self)
         unsaved_records.spawn = self._spawn
+        futures.log_exception = lambda _, error: self.fail(error)
         try:
             yield
         finally:
-            unsaved_records.spawn = spawn
+            unsaved_records.spawn, futures.log_exception = spawn, log
             for (module, name), value in zip(places, before, strict=True):
                 setattr(module, name, value)
 
@@ -426,9 +436,10 @@ class World:
 
     def _step(self) -> bool:
         for process in self.processes:
-            self.active = process
-            process.drain()
-        self.active = None
+            with self._running(process):
+                process.drain()
+        if self.failure is not None:
+            raise RuntimeError(f"the world broke: {self.trace}") from self.failure
         options = self.options()
         if not options:
             return False
@@ -441,6 +452,27 @@ class World:
         self.cost += option.cost
         option.take()
         return True
+
+    @contextmanager
+    def _running(self, process: Process) -> Iterator[None]:
+        self.active = process
+        try:
+            yield
+        finally:
+            self.active = None
+
+    def fail(self, error: BaseException) -> None:
+        """Note a failure of the world, or one that would only be logged; the next step raises it."""
+        self.failure = self.failure or error
+
+    @contextmanager
+    def loudly(self) -> Iterator[None]:
+        """Note what code of the world raises, which handrail would take for the failure of a tool."""
+        try:
+            yield
+        except BaseException as error:
+            self.fail(error)
+            raise
 
     def violate(self, promise: str, words: str) -> None:
         """Note that a promise is broken."""
@@ -457,11 +489,12 @@ class World:
         name: str,
         arguments: tuple[Any, ...],
         named: dict[str, Any],
-    ) -> Any:
-        """Ask the store for a process; look at what changes in the ledger."""
-        self.active = process
-        answer = getattr(self.store, name)(*arguments, **named)
-        self.active = None
+    ) -> tuple[Any, Exception | None]:
+        """Ask the store for a process; look at what changes in the ledger. Return its answer, or what it raises."""
+        try:
+            answer = getattr(self.store, name)(*arguments, **named)
+        except hr.HandrailError as error:
+            return None, error
         if name in ("claim", "look_up") and answer is not None:
             self.reached.add(f"{type(answer.state).__name__}.{answer.state.name}")
             if name == "claim" and answer.state is ClaimState.FRESH:
@@ -481,7 +514,7 @@ class World:
                 self.violate("ledger", words)
             self._settled[key] = (row.state, row.fence)
             self.reached.add(f"Row.{row.state}")
-        return answer
+        return answer, None
 
     def _judge_approval(self, id: str) -> None:
         """Note a write that starts under an approval whose time is over."""
@@ -494,11 +527,12 @@ class World:
     def running_process(self) -> Process:
         """Return the process whose code runs now."""
         loop = asyncio.get_running_loop()
-        return next(
-            each
-            for each in self.processes
-            if each.state == "running" and each.loop is loop
-        )
+        with self.loudly():
+            return next(
+                each
+                for each in self.processes
+                if each.state == "running" and each.loop is loop
+            )
 
     async def reach_far_side(self, order: str, amount: float, context: Any) -> str:
         """Do something at the far side, whose answer is the world's choice. The body of every tool."""
@@ -622,7 +656,8 @@ class World:
         self.is_disturbed |= how not in ("", "ok", "tells the truth")
         process.pending.remove(event)
         process.history.append((event.kind, event.name, event.about, how, self.now))
-        event.answer(how)
+        with self._running(process):
+            event.answer(how)
         if "dies" in how:
             process.die()
 

@@ -423,7 +423,7 @@ def _perform(
             )
         case ClaimState.STARTED:
             return (yield from _read_result(held))
-        case ClaimState.IN_DOUBT if held.call.traits.deferred:
+        case ClaimState.IN_DOUBT if held.call.traits.deferred and not claimed.repeated:
             return (yield from _read_result(held))
         case ClaimState.CHECK:
             early_s = claimed.left_s - LEASE_BEYOND_TIMEOUT_S
