@@ -139,13 +139,15 @@ def repeats_a_name(value: Any) -> bool:
 
 
 def _write_names(value: dict[Any, Any]) -> list[str]:
-    """Return the names of an object as JSON has them."""
-    return [
-        name
-        if isinstance(name, str)
-        else next(iter(from_json(to_json({name: 0}, fallback=_otherwise))))
-        for name in value
-    ]
+    """Return the names of an object as JSON has them; what cannot be a name there is named by its class."""
+    return [name if isinstance(name, str) else _write_name(name) for name in value]
+
+
+def _write_name(key: Any) -> str:
+    try:
+        return str(next(iter(from_json(to_json({key: 0}, fallback=_otherwise)))))
+    except _NO_JSON:
+        return _name_class(key)
 
 
 def _make_names(value: dict[Any, Any]) -> list[str]:
