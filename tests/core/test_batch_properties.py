@@ -90,15 +90,14 @@ class World:
                     else ("read", f"read_in_{how}")
                 )
                 fn = self.task if how == "task" else self.thread
-                key = {"key": f"act:{how}:{{n}}"} if writes else {}
+                more = {"key": f"act:{how}:{{n}}"} if writes else {"repeatable": True}
                 yield hr.FunctionTool(
                     fn,
                     name=name,
                     effect=effect,
                     timeout_s=TIMEOUT_S,
                     blocking=how != "place",
-                    repeatable=True,
-                    **key,
+                    **more,
                 )
 
 

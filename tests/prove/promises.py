@@ -106,9 +106,8 @@ def _once(world: World, told: Told) -> Iterator[str]:
     scenario = world.scenario
     if not scenario.is_write:
         return
-    if scenario.deploy.get("effect") == "read" and not any(
-        each.key for each in world.effects
-    ):
+    is_read = world.is_deployed and scenario.deploy.get("effect") == "read"
+    if is_read and not any(each.key for each in world.effects):
         return  # nothing began before it was a read
     wanted = sum("approves" in said and "to do it again" in said for said in world.people)  # fmt: skip
     acts = Counter(each.act for each in world.effects if "/again-" not in each.key)
@@ -171,7 +170,7 @@ def _truth(world: World, told: Told) -> Iterator[str]:
 
 
 def _is_true_result(world: World, result: ToolResult) -> bool:
-    if world.scenario.declare.get("deferred") or world.scenario.deploy:
+    if "deferred" in {**world.scenario.declare, **world.scenario.deploy}:
         return True  # `_delivered` looks at these
     return str(result.value).startswith("receipt-")
 
@@ -244,8 +243,8 @@ def _delivered(world: World, told: Told) -> Iterator[str]:
         last = results[-1]
         if last.failure is None and last.value not in world.delivered.values():
             yield f"told {last.value!r}, and {delivered!r} was delivered"
-        if world.is_silent and _say(last) == "IN_DOUBT":
-            continue  # nobody could be asked what has become of it
+        if name.rstrip("*") in world.unanswered and _say(last) == "IN_DOUBT":
+            continue  # nobody could be asked what has become of this write
         if last.failure is not None and delivered is not None:
             yield f"the result was delivered, and the model reads {_say(last)}"
 

@@ -246,8 +246,8 @@ class Scenario:
                 for each in world.processes
             )
             # a process that dies between claim and start leaves a question that only time answers
-            has_died = any("dies" in label for label in world.trace)
-            if waits and not asked and world.effects and not has_died:
+            is_left = (question.used_by or question.run_id) in world.left_alone
+            if waits and not asked and world.effects and not is_left:
                 words = (
                     f"{question.run_id} waits for a result that nobody was asked for"
                 )

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 import handrail as hr
 from handrail import futures, process_identity
@@ -31,7 +32,7 @@ from handrail.engine import unsaved_records
 from handrail.engine.unsaved_records import UnsavedRecords
 from handrail.errors import StoreUnavailable
 from handrail.futures import StoreFuture
-from handrail.records import ApprovalRequest
+from handrail.records import ApprovalRequest, name_write
 from handrail.stores.memory_runs import FullMemoryStore
 from handrail.surroundings import chance, clock
 
@@ -270,6 +271,7 @@ class Process:
             self.error, StoreUnavailable
         ):
             self.state = "dead"  # its end was not recorded: somebody resumes it
+            self.world.note_death(self)
         else:
             self.state = "ended"
         status = str(getattr(self.result, "status", self.error))
@@ -346,8 +348,10 @@ class World:
         self.failure: BaseException | None = None
         self.is_disturbed = False
         """Whether anything but the order of processes was other than it should be."""
-        self.is_silent = False
-        """Whether the store has not answered once, or too late."""
+        self.unanswered: set[str] = set()
+        """Runs whose own claim or question the store has not answered once, or too late."""
+        self.left_alone: set[str] = set()
+        """What a process had claimed and not settled when it died, as `records.name_write` has it, and its run."""
         self.last: Process | None = None
         """Who went on last."""
         self.processes = [
@@ -406,15 +410,16 @@ class World:
             (process_identity, "source"),
         ]
         before = [getattr(module, name) for module, name in places]
-        spawn, log = unsaved_records.spawn, futures.log_exception
+        spawn = unsaved_records.spawn
         for module, name in places:
             setattr(module, name, self)
         unsaved_records.spawn = self._spawn
-        futures.log_exception = lambda _, error: self.fail(error)
+        loud = patch.object(futures, "log_exception", lambda _, error: self.fail(error))
         try:
-            yield
+            with loud:
+                yield
         finally:
-            unsaved_records.spawn, futures.log_exception = spawn, log
+            unsaved_records.spawn = spawn
             for (module, name), value in zip(places, before, strict=True):
                 setattr(module, name, value)
 
@@ -652,14 +657,27 @@ class World:
     def _answer(self, event: Pending, how: str) -> None:
         process = event.process
         self.last = process
-        self.is_silent |= how in ("is silent", "answer is lost")
+        if how in ("is silent", "answer is lost"):
+            self._note_unanswered(event)
         self.is_disturbed |= how not in ("", "ok", "tells the truth")
         process.pending.remove(event)
         process.history.append((event.kind, event.name, event.about, how, self.now))
         with self._running(process):
             event.answer(how)
         if "dies" in how:
+            self.note_death(process)
             process.die()
+
+    def _note_unanswered(self, event: Pending) -> None:
+        if event.name in ("claim", "look_up", "ask"):
+            self.unanswered.add(event.process.run_id)
+
+    def note_death(self, process: Process) -> None:
+        """Note what a process leaves behind that has died, or was cancelled and has ended without a word."""
+        self.left_alone.add(process.run_id)
+        for row in self.store._ledger.rows.values():
+            if row.owner == process.identity and not row.is_settled:
+                self.left_alone.add(name_write(row.scope, row.key, row.fence))
 
     def _starts(self) -> Iterator[Option]:
         is_busy = any(each.pending for each in self.processes)
@@ -713,7 +731,10 @@ class World:
             yield Option(1, f"meanwhile {label}", partial(self._overtake_time, at))
 
     def _overtake_time(self, at: float) -> None:
-        self.is_disturbed = self.is_silent = True
+        self.is_disturbed = True
+        for process in self.processes:
+            for event in process.pending:
+                self._note_unanswered(event)
         self._pass_time(at)
 
     def _pass_time(self, at: float) -> None:
