@@ -49,7 +49,7 @@ def tools_of(service, *, resource):
     """Make the two tools; `resource` says what a call touches, None that it touches nothing shared."""
     write = {"effect": "write", "timeout_s": 10, "resource": resource}
 
-    @hr.tool(**{**write, "key": "{user_id}:{plan}"})
+    @hr.tool(**{**write, "key": "plan:{user_id}:{plan}"})
     async def update_plan(user_id: str, plan: str) -> dict:
         """Put a user on another plan. Use it when the user asked for that plan.
 
@@ -63,7 +63,7 @@ def tools_of(service, *, resource):
             await service.put(record)
             return record
 
-    @hr.tool(**{**write, "key": "{user_id}:{code}"})
+    @hr.tool(**{**write, "key": "promo:{user_id}:{code}"})
     async def redeem_promo(user_id: str, code: str) -> dict:
         """Redeem a promo code: a credit of half the price of the user's plan. Use it for codes that the user names.
 

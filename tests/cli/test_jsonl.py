@@ -24,7 +24,7 @@ CALL = ToolCall("c1", "get_order", "{}")
 
 
 @pytest.mark.parametrize(("event", "fields"), [
-    (RunStarted("r_1", "m"), {"event": "run_started", "run_id": "r_1", "model": "m"}),
+    (RunStarted("r_1", "m"), {"event": "run_started", "run_id": "r_1", "model": "m", "by": ""}),
     (Streamed(TextDelta("It")), {"event": "streamed", "delta": {"kind": "text", "text": "It"}}),
     (Streamed(ArgumentsDelta(0, "f", "{")), {
         "event": "streamed", "delta": {"kind": "arguments", "index": 0, "name": "f", "text": "{"},

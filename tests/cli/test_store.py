@@ -25,7 +25,7 @@ from handrail.sync import SyncRuntime
 from handrail.testing import ScriptedModel, call
 
 AN_HOUR = retention.Retention(runs_s=3600.0, results_s=3600.0)
-A_WRITE = Claim("", "refund:1", b"fp", "r1", "none", 600.0, guard=False)
+A_WRITE = Claim("", "refund:1", b"fp", "r1", "none", 600.0, guard=False, tool="refund")
 
 
 def write(store, number, state, lease_s=600.0):

@@ -131,7 +131,7 @@ def very_deep():
     # two names that would be one
     ({1: "a", "1": "b"}, '{"1 (int)":"a","1":"b"}'),
     ([{"in": {True: 1, "true": 2}}], '[{"in":{"true (bool)":1,"true":2}}]'),
-    ({1: 1, "1": 2, "1 (int)": 3}, '{"1 (int)":1,"1":2,"1 (int)\'":3}'),
+    ({1: 1, "1": 2, "1 (int)": 3}, '{"1 (int)":1,"1":2,"1 (int) #2":3}'),
     (Blob({None: 1, "None": 2}), '{"body":{"None (NoneType)":1,"None":2}}'),
     # no JSON form: a number as a text, of all else the class, since its repr may hold a secret
     (1j, '"1j"'),
@@ -153,6 +153,12 @@ def test_any_value_becomes_text(value, text):
 def test_the_names_of_a_long_object_are_compared_in_one_pass():
     rows = {f"row {i}": i for i in range(50_000)}  # two minutes if each with all
     assert json.loads(as_text(rows | {"raw": b"\xff"})) == rows | {"raw": "/w=="}
+
+
+def test_keys_that_all_look_alike_get_names_in_one_pass():
+    numbered = json.loads(as_text({Silent(): i for i in range(20_000)}))
+    assert list(numbered.values()) == list(range(20_000))
+    assert list(numbered)[::19_999] == ["<Silent> (Silent)", "<Silent> (Silent) #20000"]
 
 
 @pytest.mark.parametrize(("value", "json_value"), [

@@ -384,7 +384,8 @@ def test_nothing_is_decided_about_a_call_that_was_cancelled_in_line():
             ]
             for _ in range(DEFAULT_THREADS):
                 assert await asyncio.to_thread(entered.acquire, timeout=5)
-            for each in calling:
+            # those in line first: a thread that nobody waits for any more makes room for the next in line
+            for each in reversed(calling):
                 each.cancel()
             await asyncio.wait(calling)
             released.set()

@@ -923,6 +923,9 @@ def test_a_store_that_was_opened_by_name_is_closed_and_one_that_was_given_is_not
     # which hears nothing once it was read
     ({"observers": (each for each in [print])}, "it takes a list of functions"),
     ({"result_bytes": 10}, "result_bytes is 10; at least 512"),
+    ({"store": None}, "store is None; it takes a name, such as 'memory:', or a `Store`"),
+    ({"store": 5}, "store is 5; it takes a name"),
+    ({"store": MemoryStore}, "store is <class 'handrail.stores.memory.MemoryStore'>; it takes"),
 ])  # fmt: skip
 def test_a_runtime_that_cannot_be_meant_is_refused_when_it_is_made(driver, how, says):
     with pytest.raises(hr.ConfigError, match=says):

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 import handrail as hr
 from handrail.effects import Claim, ClaimState, Settle
+from handrail.engine import unsaved_records
 from handrail.engine.unsaved_records import UnsavedRecords
 from handrail.errors import StoreUnavailable
 from handrail.events import LateResult
@@ -349,3 +350,22 @@ def test_only_so_much_is_kept(monkeypatch):
         )
     assert len(unsaved) == 3
     unsaved.close()
+
+
+def test_a_record_waits_for_the_next_one_where_no_thread_can_be_started(
+    store, monkeypatch
+):
+    world = World("none", store)
+
+    def refuse(_records):
+        raise RuntimeError("can't start new thread")
+
+    with driven("sync", world.tools, store) as driver:
+        with monkeypatch.context() as patched:
+            patched.setattr(unsaved_records, "spawn", refuse)
+            assert driver.call("ticket", {"title": "a"}).value == "opened a"
+        assert driver.call("ticket", {"title": "b"}).value == "opened b"
+        store.away = False
+        until(
+            lambda: {each.state for each in result_now(store.list_writes())} == {"done"}
+        )

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from handrail.effects import ClaimState, Settle
 from handrail.ports import ApprovedClaimStore
 from handrail.records import AWAITS_RESULT, ApprovalRequest, name_write
-from tests.stores.contract import A_REFUND, LONG_S, OVER_S, closed, now
+from tests.stores.contract import A_REFUND, LONG_S, OVER_S, SETTLED_AS, closed, now
 
 A_QUESTION = ApprovalRequest(
     "q_1", "r1", "c_1", "refund", "d1", {"order": "7"}, "high", "it is large"
@@ -152,7 +152,7 @@ class ApprovedClaimContract:
     @pytest.mark.parametrize("state", ["done", "in_doubt"])
     def test_what_the_ledger_answers_leaves_the_approval_unused(self, office, state):
         fence = now(office.claim(A_REFUND)).fence
-        now(office.settle(Settle("", "refund:881", fence, state, "paid")))
+        now(office.settle(Settle("", "refund:881", fence, state, SETTLED_AS[state])))
         self.agreed(office)
         assert self.answers(office, APPROVED) == [ClaimState(state)]
         assert self.question(office).state == "approved"
@@ -235,13 +235,12 @@ class ApprovedClaimContract:
     )
     def test_looking_tells_what_a_claim_would_be_told(self, office, state, seen, other):
         fence = now(office.claim(A_REFUND)).fence
+        value = SETTLED_AS.get(state)
         if state:
-            now(office.settle(Settle("", "refund:881", fence, state, "paid")))
+            now(office.settle(Settle("", "refund:881", fence, state, value)))
         looked = now(office.look_up(replace(APPROVED, **other)))
         assert (looked and looked.state) == seen
-        # of a write in doubt the value is why
-        has_value = state in ("done", "in_doubt")
-        assert (looked and looked.value) == ("paid" if has_value else None)
+        assert (looked and looked.value) == value
 
     def test_looking_tells_of_a_conflict_and_of_the_same_act_lately_in_another_run(
         self, office

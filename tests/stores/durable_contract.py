@@ -585,6 +585,24 @@ class DurableContract(
         assert "own" in {record.run_id for record in records}
         assert verify(records) == (len(records), None)
 
+    def test_a_thread_that_cannot_be_started_fails_its_own_caller_only(
+        self, store, monkeypatch
+    ):
+        def refuse(_thread):
+            raise RuntimeError("can't start new thread")
+
+        with closing(self.again()) as other:
+            with monkeypatch.context() as patched:
+                patched.setattr(Thread, "start", refuse)
+                with pytest.raises(StoreUnavailable, match="can't start new thread"):
+                    now(other.claim(A_REFUND))
+            assert now(other.claim(A_REFUND)).state is ClaimState.FRESH
+            with monkeypatch.context() as patched:
+                patched.setattr(Thread, "start", refuse)
+                with pytest.raises(StoreUnavailable, match="can't start new thread"):
+                    now(other.load_run("r1"))
+            assert now(other.load_run("r1")) is None
+
     def test_text_that_no_database_can_hold_fails_its_own_caller_only(self, store):
         stands = Event()
         store._writer.submit(lambda _: stands.wait(PATIENCE_S))

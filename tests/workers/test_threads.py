@@ -10,6 +10,8 @@ from queue import Queue
 import pytest
 
 from handrail.effects import Raised, Returned
+from handrail.engine.thread_scheduler import LoopThread
+from handrail.sandboxes.levels import LevelSearch
 from handrail.workers.threads import ThreadPool, run_tool
 from tests.support.drivers import BOUND_S, until
 
@@ -101,6 +103,46 @@ def test_what_work_sets_in_its_context_stays_there(threads):
 
 
 # ---------------------------------------------------------------------- how many there are
+
+
+def test_a_thread_that_cannot_be_started_is_missed_once_only_and_its_task_never_runs(
+    threads, gate, monkeypatch
+):
+    begun = []
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            threads.submit(lambda: begun.append("refused"), lambda _: None)
+    occupy(threads, gate, 3)
+    assert "3 of 3, 0 idle, 0 waiting" in repr(threads)
+    assert begun == []
+
+
+def search_levels(search):
+    assert search.start().result(BOUND_S) is not None
+
+
+def use_loop(loop_thread):
+    assert loop_thread.result(asyncio.sleep(0, "done")) == "done"
+    loop_thread.close()
+
+
+@pytest.mark.parametrize(
+    ("needs_thread", "use"), [(LevelSearch, search_levels), (LoopThread, use_loop)]
+)
+def test_a_thread_that_could_not_be_started_is_started_the_next_time(
+    needs_thread, use, monkeypatch
+):
+    one = needs_thread()
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            use(one)
+    use(one)
+
+
+def refuse(_thread):
+    raise RuntimeError("can't start new thread")
 
 
 def test_an_idle_thread_is_used_again(threads):

@@ -139,13 +139,15 @@ def repeats_a_name(value: Any) -> bool:
 
 
 def _write_names(value: dict[Any, Any]) -> list[str]:
-    """Return the names of an object as JSON has them."""
-    return [
-        name
-        if isinstance(name, str)
-        else next(iter(from_json(to_json({name: 0}, fallback=_otherwise))))
-        for name in value
-    ]
+    """Return the names of an object as JSON has them; what cannot be a name there is named by its class."""
+    return [name if isinstance(name, str) else _write_name(name) for name in value]
+
+
+def _write_name(key: Any) -> str:
+    try:
+        return str(next(iter(from_json(to_json({key: 0}, fallback=_otherwise)))))
+    except _NO_JSON:
+        return _name_class(key)
 
 
 def _make_names(value: dict[Any, Any]) -> list[str]:
@@ -153,12 +155,15 @@ def _make_names(value: dict[Any, Any]) -> list[str]:
     names = list(map(_replace_surrogates, _write_names(value)))
     counts = Counter(names)
     made: dict[str, None] = {}
+    numbers: Counter[str] = Counter()
     for name, key in zip(names, value, strict=True):
         if counts[name] > 1 and not isinstance(key, str):
             name = f"{name} ({type(key).__name__})"
-        while name in made:
-            name += "'"
-        made[name] = None
+        unique = name
+        while unique in made:
+            numbers[name] += 1
+            unique = f"{name} #{numbers[name] + 1}"
+        made[unique] = None
     return list(made)
 
 

@@ -90,6 +90,9 @@ _MOST_QUESTIONS = 10
 """How often a call asks for another approval because another call has used its own."""
 WHY_IN_DOUBT = ". Why: "
 """Stands in a question before why its write is in doubt. What follows may differ when the same is asked again."""
+_ALREADY_DONE = (
+    "this was already done; the earlier result is repeated, nothing was done again"
+)
 _VERIFIED = "the answer was lost; it was verified that this happened"
 
 
@@ -701,17 +704,17 @@ def _outcome_in_ledger(held: HeldClaim) -> CallOutcome:
     if claimed.state is ClaimState.CONFLICT:
         return CallOutcome(call, failure=_refuse_key(name, claimed.tool))
     if claimed.state is ClaimState.DONE:
-        note = "this was already done; the earlier result is repeated, nothing was done again"
         failure = retries.too_large_again(claimed.value)
-        return CallOutcome(call, claimed.value, failure, replayed=True, note=note)
+        return CallOutcome(
+            call, claimed.value, failure, replayed=True, note=_ALREADY_DONE
+        )
     if claimed.state is ClaimState.IN_DOUBT:
         why = claimed.value if isinstance(claimed.value, str) else ""
         return CallOutcome(call, failure=retries.in_doubt(name), why=why)
-    failures = {
-        ClaimState.BUSY: _in_progress(name),
-        ClaimState.LOCKED: _locked(name, claimed.left_s),
-    }
-    return CallOutcome(call, failure=failures[claimed.state])
+    if claimed.state is ClaimState.LOCKED:
+        return CallOutcome(call, failure=_locked(name, claimed.left_s))
+    assert claimed.state is ClaimState.BUSY
+    return CallOutcome(call, failure=_in_progress(name))
 
 
 def _in_progress(name: str) -> Failure:
@@ -958,9 +961,7 @@ def tell_started(
     label = UNKNOWN if tool is None else tool.label
     value = settings.redact(write.value, label)
     shaped = results.shape(value, settings.result_bytes)
-    note = (
-        "this was already done; the earlier result is repeated, nothing was done again"
-    )
+    note = _ALREADY_DONE
     if shaped.cut:
         note = f"{note}; {shaped.cut}; the rest was not stored"
     return ToolResult(

@@ -22,6 +22,7 @@ from handrail.core.budgets import Budget, Spent
 from handrail.core.conversation import Ending, Progress, Status, last_text
 from handrail.core.flow import FlowState
 from handrail.core.history import Window
+from handrail.core.redaction import KnownSecrets
 from handrail.core.run_settings import Deadline, RunSettings
 from handrail.core.structured_output import OutputTracker
 from handrail.core.trust import Trust
@@ -138,6 +139,8 @@ class ActiveRun(Struct, eq=False):
     id: str
     progress: Progress
     settings: RunSettings
+    log_secrets: KnownSecrets
+    """What the log of its tools' errors must not hold."""
     budget: Budget
     deps: Any
     injected: Mapping[str, Any]

@@ -247,12 +247,13 @@ class Deployment:
         self.is_closed = False
         self.has_forgotten = False
         """Whether a run was forgotten, so that one of an unknown name may be an old one."""
-        self.process = os.getpid()
-        """The process in which the store was opened."""
         fork_safety.reset_after_fork(self._forget_live)
+        self.must_reopen = False
 
     def _forget_live(self) -> None:
         """Forget the runs under way: in a fork, its parent goes on with them."""
+        self.must_reopen = True
+        """Whether the store was opened in the parent of this process."""
         self.live: dict[str, ActiveRun] = {}
         self.cancels: CancelWatch | None = None
         """Ends runs that another process cancels; None where the store is this process's own."""
@@ -522,6 +523,7 @@ class Engine:
             run_id,
             progress,
             settings,
+            log_secrets=ForeignSecrets(secrets),
             budget=budget,
             deps=deps,
             injected=settings.injected,
@@ -623,12 +625,12 @@ class Engine:
             raise SetupError(
                 "this runtime is closed, and so are its tools; enter it by `with`, or make a new one"
             )
-        if self._deployment.process != os.getpid():
+        if self._deployment.must_reopen:
             if isinstance(self._store_of_all, ConnectedStore):
                 # a store that is away fails the calls that need it
                 with suppress(StoreUnavailable):
                     self._store_of_all.reopen()
-            self._deployment.process = os.getpid()
+            self._deployment.must_reopen = False
 
     def hide_secrets(self, value: Json) -> Json:
         """Return a JSON value without the secrets of the runtime."""
@@ -1626,6 +1628,11 @@ def _resolve_notifier(notify: str | Notifier | None) -> Notifier | None:
 
 def _store(store: str | Store) -> Store:
     if not isinstance(store, str):
+        # not by `isinstance`: a store may pass its calls on
+        if isinstance(store, type) or not callable(getattr(store, "claim", None)):
+            raise ConfigError(
+                f"store is {store!r}; it takes a name, such as 'memory:', or a `Store`"
+            )
         return store
     kind, _, place = store.partition(":")
     make = plugins.load("stores", kind)

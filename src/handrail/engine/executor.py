@@ -32,7 +32,6 @@ from handrail.context import Context
 from handrail.core import retries
 from handrail.core.admission import LONGEST_ADMISSION_S, Admitted, admit
 from handrail.core.batch import Batch, CallState
-from handrail.core.redaction import NO_SECRETS, ForeignSecrets
 from handrail.core.run_settings import RunSettings
 from handrail.effects import (
     Admit,
@@ -185,7 +184,7 @@ class BatchExecutor:
             now=engine.now,
             within=self.within,
             troubled=self.troubled,
-            secrets=ForeignSecrets(active.settings.secrets or NO_SECRETS),
+            secrets=active.log_secrets,
         )
         self.surrounds = (
             active.recording is not None

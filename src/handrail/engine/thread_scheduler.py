@@ -206,18 +206,24 @@ class LoopThread:
                     "an async tool calls the SyncRuntime on whose event loop it runs; make it a plain function"
                 )
             if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                self._thread = Thread(
-                    target=self._loop.run_forever, name="handrail-loop", daemon=True
+                loop = asyncio.new_event_loop()
+                thread = Thread(
+                    target=loop.run_forever, name="handrail-loop", daemon=True
                 )
-                self._thread.start()
+                try:
+                    thread.start()
+                except RuntimeError:
+                    loop.close()
+                    raise
+                self._loop = loop
+                self._thread = thread
             return self._loop
 
     def result(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine and return what it returns; a keyboard interrupt cancels it."""
         try:
             loop = self.loop()
-        except SetupError:
+        except (SetupError, RuntimeError):
             work.close()  # or it would complain that nobody awaited it
             raise
         future = asyncio.run_coroutine_threadsafe(work, loop)

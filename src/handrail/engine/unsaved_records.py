@@ -177,8 +177,10 @@ class UnsavedRecords:
             if len(self._unsaved) > MOST_UNSAVED:
                 _give_up(self._unsaved.pop(next(iter(self._unsaved))))
             if not self._is_offering:
-                self._is_offering = True
-                spawn(self)
+                # without a thread the next record tries again
+                with suppress(RuntimeError):
+                    spawn(self)
+                    self._is_offering = True
 
     def _ask(self, unsaved: _Unsaved) -> StoreAnswer[Any]:
         if isinstance(unsaved.record, Settle):

@@ -211,13 +211,14 @@ class LevelSearch:
         """
         with self._guard:
             if self._future is None:
-                self._future = Future()
+                future: Future[IsolationLevels] = Future()
                 Thread(
                     target=self._search,
-                    args=(self._future,),
+                    args=(future,),
                     name="handrail sandboxes",
                     daemon=True,
                 ).start()
+                self._future = future
             return self._future
 
     def _search(self, future: Future[IsolationLevels]) -> None:

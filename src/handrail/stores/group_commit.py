@@ -123,10 +123,14 @@ class Writer:
         if os.getpid() != self._process:
             self._connection.reopen()
             self._process = os.getpid()
-        self._thread = Thread(
+        thread = Thread(
             target=self._run, name=f"handrail store {self._name}", daemon=True
         )
-        self._thread.start()
+        try:
+            thread.start()
+        except RuntimeError as error:
+            raise error_for_caller(error) from error
+        self._thread = thread
 
     def submit(
         self,

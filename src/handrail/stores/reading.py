@@ -117,12 +117,13 @@ class Reader:
             if not self._is_open:
                 return False
             if self._thread is None:
-                self._thread = Thread(
+                thread = Thread(
                     target=self._run,
                     name=f"handrail questions {self._name}",
                     daemon=True,
                 )
-                self._thread.start()
+                thread.start()
+                self._thread = thread
             self._questions.put((question, answer))
             return True
 

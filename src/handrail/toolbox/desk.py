@@ -595,7 +595,12 @@ def _read(run: Callable[..., Any], *aliases: str, **declared: Any) -> FunctionTo
 
 def _write(run: Callable[..., Any], *aliases: str, **declared: Any) -> FunctionTool:
     return FunctionTool(
-        run, effect="write", timeout_s=TIMEOUT_S, aliases=aliases, **declared
+        run,
+        effect="write",
+        trust="untrusted",  # it answers with what customers wrote
+        timeout_s=TIMEOUT_S,
+        aliases=aliases,
+        **declared,
     )
 
 
@@ -642,7 +647,7 @@ def _make_writes(desk: Desk) -> list[FunctionTool]:
             "coupon",
             "优惠码",
             "兑换",
-            key="{user_id}:{code}",
+            key="promo:{user_id}:{code}",
             verify=desk.verify_redemption,
             resource=[USER, "promo:{code}"],
         ),

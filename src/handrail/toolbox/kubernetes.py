@@ -735,6 +735,7 @@ class RolloutRestart(_OverKubectl):
 
     name = "rollout_restart"
     effect = "write"
+    trust = "trusted"  # it answers in our own words
     risk = "high"
     approve = True
     timeout_s = 30

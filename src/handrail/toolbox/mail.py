@@ -99,6 +99,7 @@ class SendEmail(BaseTool):
 
     name = "send_email"
     effect = "write"
+    trust = "trusted"  # it answers in our own words
     timeout_s = 60
     resource = "mail:{to}"
     aliases = ("发送邮件", "发邮件", "写邮件", "电子邮件", "mail", "e-mail")

@@ -183,19 +183,18 @@ class ThreadPool:
         """
         task = ThreadTask(work, report, name)
         with self._change:
-            self._tasks.append(task)
-            if self._idle >= len(self._tasks):
+            if self._idle > len(self._tasks):
                 self._change.notify()
             else:
-                self._grow()
+                self._grow()  # before the task is queued: it never runs if this raises
+            self._tasks.append(task)
         return task
 
     def _grow(self) -> None:
         if self._size - self._aside < self._most:
+            name = f"handrail-{self._size + 1}"
+            Thread(target=self._work, name=name, daemon=True).start()
             self._size += 1
-            Thread(
-                target=self._work, name=f"handrail-{self._size}", daemon=True
-            ).start()
 
     def set_aside(self, task: ThreadTask) -> None:
         """Do not count the thread of a task that has started."""
@@ -228,7 +227,7 @@ class ThreadPool:
         with self._change:
             if self._size - self._aside < self._most or self._idle:
                 return ""
-            running = list(self._running)
+            running = [each for each in self._running if not each.is_aside]
         now = monotonic()
         longest: dict[str, float] = {}
         for each in running:  # the oldest first
