@@ -13,6 +13,7 @@ import json
 from base64 import b64encode
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from numbers import Number
 from typing import Any
 
@@ -414,8 +415,9 @@ def _otherwise(value: Any) -> Any:
     """
     if isinstance(value, Struct):
         return to_builtins(value, builtin_types=_BYTES, enc_hook=_within_a_struct)
-    if isinstance(value, Number):  # of numpy or a fraction
-        return str(value)
+    with suppress(TypeError):  # a class without a hash is no number's
+        if isinstance(value, Number):  # of numpy or a fraction
+            return str(value)
     return _name_class(value)
 
 
