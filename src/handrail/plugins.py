@@ -105,8 +105,8 @@ _OURS: dict[str, Mapping[str, str] | str] = {
 }
 
 
-# What names a file rather than a kind of store.
-_SQLITE_FILE = re.compile(r"[/\\]|\.\w*(db|sqlite)\w*$", re.IGNORECASE)
+_SQLITE_FILE = r"(?i)[/\\]|\.\w*(db|sqlite)\w*$"
+"""What names a file rather than a kind of store."""
 
 
 def _own_names(kind: str) -> Mapping[str, str]:
@@ -148,7 +148,7 @@ def load(kind: str, name: str) -> Any:
             return point.load()
     names = list_names(kind)
     near = get_close_matches(name, names, n=2)
-    if kind == "stores" and _SQLITE_FILE.search(name):
+    if kind == "stores" and re.search(_SQLITE_FILE, name):
         near = [f"sqlite:///{name.removeprefix('./')}"]
     hint = ""
     if near:

@@ -35,7 +35,7 @@ a run that its process left unfinished: any process may resume it."""
 StepKind: TypeAlias = Literal["model", "call", "person", "question", "fold"]
 
 
-_RUN_NAME = re.compile(r"r_([0-9a-f]{11})[0-9a-f]{16}")
+_RUN_NAME = r"r_([0-9a-f]{11})[0-9a-f]{16}"
 
 
 def new_run_id() -> str:
@@ -45,7 +45,7 @@ def new_run_id() -> str:
 
 def run_name_time(run_id: str) -> float:
     """Return the Unix time at which `new_run_id` made a part of this name, the last one; 0.0 if it made none."""
-    times = _RUN_NAME.findall(run_id)
+    times = re.findall(_RUN_NAME, run_id)
     return int(times[-1], 16) / 1000 if times else 0.0
 
 

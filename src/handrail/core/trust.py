@@ -328,7 +328,9 @@ def _find_unnamed_wholes(
     """
     if type(value) is str and not _may_hold_address(value):
         return []
-    found = [text for text in _texts_in(value, keys=False) if _WHOLE.fullmatch(text)]
+    found = [
+        text for text in _texts_in(value, keys=False) if re.fullmatch(_WHOLE, text)
+    ]
     fixed = _texts_in(_fixed_values(tool, name)) if found else []
     return [text for text in found if text not in fixed and not words.has(text)]
 
@@ -414,10 +416,8 @@ _SEPARATORS = re.compile(r"[\s,;<>\"'()\[\]{}]+")
 _TOKEN = re.compile(r"[^\s<>\"'`{}|\\^()\[\],;\x7f-\U0010ffff]+")
 _URL = re.compile(r"[a-z][a-z0-9+.\-]*+://.*")
 _MAIL = re.compile(r"[^=:@]++@[^@]+")
-_WHOLE = re.compile(
-    r"\s*+(?:(?:[^<>@]{0,80}<)?+[^\s@<>]++@[^\s@<>]++>?+|[A-Za-z][A-Za-z0-9+.\-]*+://\S++)\s*+"
-)
-"""A text that is one address: of mail, or of the web with its scheme."""
+_WHOLE = r"\s*+(?:(?:[^<>@]{0,80}<)?+[^\s@<>]++@[^\s@<>]++>?+|[A-Za-z][A-Za-z0-9+.\-]*+://\S++)\s*+"
+"""A text that is one address: of mail, or of the web with its scheme. Compiled at first use: importing has a budget."""
 _HOST = re.compile(r"((?:[a-z0-9\-]++\.)++([a-z]{2,24}+))(?![a-z0-9\-@])(/?)")
 _OF_HOST = re.compile(r"[a-z0-9\-]\.[a-z]{2}")
 """What every name of a host holds. The full stops of sentences are followed by something else."""

@@ -320,7 +320,7 @@ class Ledger:
         return None
 
 
-_NONCE = re.compile(r"/[0-9a-f]{8}/\d+")
+_NONCE = r"/[0-9a-f]{8}/\d+"
 """What a process writes behind the name of a run whose turns others may count too."""
 
 
@@ -335,7 +335,7 @@ def is_new(claim: Claim, restored: Restored) -> bool:
     is_of_run = run_id and key.startswith(f"{run_id}/")
     if is_of_run and run_name_time(run_id) > restored.at:
         return True
-    if is_of_run and _NONCE.match(key, len(run_id)):
+    if is_of_run and re.match(_NONCE, key[len(run_id) :]):
         return True
     _, again, fence = key.rpartition(AGAIN)
     return bool(again) and fence.isdecimal() and int(fence) >= int(restored.at)

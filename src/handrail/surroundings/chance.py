@@ -7,20 +7,12 @@ a simulation sets `source` here.
 from __future__ import annotations
 
 import secrets
-from typing import Protocol
+from typing import Any
 
-
-class Chance(Protocol):
-    """Where random names come from: the module `secrets`, or a simulation."""
-
-    def token_hex(self, nbytes: int | None = None) -> str:
-        """Return a text of random hexadecimal digits, two for each byte."""
-        ...
-
-
-source: Chance = secrets
+source: Any = secrets
+"""Where random names come from: whatever has the `token_hex` of `secrets`."""
 
 
 def token_hex(nbytes: int) -> str:
     """Return a text of random hexadecimal digits, two for each byte."""
-    return source.token_hex(nbytes)
+    return str(source.token_hex(nbytes))

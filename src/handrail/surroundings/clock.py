@@ -7,36 +7,22 @@ Every module of handrail reads the time here and never from `time`, so that a si
 from __future__ import annotations
 
 import time
-from typing import Protocol
+from typing import Any
 
-
-class Clock(Protocol):
-    """Where the time comes from: the module `time`, or a simulation."""
-
-    def monotonic(self) -> float:
-        """Return the seconds since a fixed moment; never goes back."""
-        ...
-
-    def time(self) -> float:
-        """Return the seconds since 1970, UTC; people may set it."""
-        ...
-
-    def sleep(self, seconds: float, /) -> None:
-        """Hold up the calling thread."""
-        ...
-
-
-source: Clock = time
+source: Any = time
+"""Where the time comes from: whatever has `monotonic`, `time` and `sleep` of the module `time`."""
 
 
 def monotonic() -> float:
     """Return the seconds since a fixed moment; never goes back."""
-    return source.monotonic()
+    now: float = source.monotonic()
+    return now
 
 
 def unix_time() -> float:
     """Return the seconds since 1970, UTC; people may set it."""
-    return source.time()
+    now: float = source.time()
+    return now
 
 
 def sleep(seconds: float) -> None:

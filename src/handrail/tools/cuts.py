@@ -13,8 +13,9 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
+from msgspec import Struct
 from pydantic_core import to_json
 
 from handrail.errors import Json
@@ -44,7 +45,7 @@ class _Full(Exception):
     """There is no room for more."""
 
 
-class _Limits(NamedTuple):
+class _Limits(Struct, frozen=True, gc=False):
     """How many bytes of JSON a text may take, and how many parts of a list or an object are shown."""
 
     text_bytes: int
@@ -100,7 +101,7 @@ def write_json(value: Json) -> str:
         raise NotPlain from error
 
 
-class _Written(NamedTuple):
+class _Written(Struct, frozen=True, gc=False):
     """How much JSON a long text takes."""
 
     bytes: int
@@ -128,14 +129,14 @@ class _Place:
             self.at += characters
 
 
-class _Gap(NamedTuple):
+class _Gap(Struct, frozen=True, gc=False):
     """The parts of a list or an object that are left out: those from one place to another."""
 
     begin: int
     end: int
 
 
-class _Spot(NamedTuple):
+class _Spot(Struct, frozen=True, gc=False):
     """Where in a value a part stands.
 
     Attributes:
