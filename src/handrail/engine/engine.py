@@ -761,6 +761,9 @@ class Engine:
             # some may have been added meanwhile
             tools = self._showing.callable_tools(turn.calls, active.selector)
         progress = active.progress
+        # of this turn's round: another turn may begin a round of its own while the store is asked
+        spent = progress.spent
+        closing = _find_closing_calls(progress, names)
         started = yield from self._find_started(active, number, names)
         doubts: Sequence[WriteRecord] = ()
         if progress.out_of_reach:
@@ -775,7 +778,7 @@ class Engine:
             tools,
             settings,
             budget=active.budget,
-            spent=progress.spent,
+            spent=spent,
             turn=number,
             recorded=recording.results(number, range(len(turn.calls)))
             if recording is not None
@@ -784,7 +787,7 @@ class Engine:
             doubts=doubts,
             positions=positions,
             names=names,
-            closing=_find_closing_calls(progress, names),
+            closing=closing,
             from_model=from_model,
         )
 
