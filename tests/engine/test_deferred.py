@@ -104,7 +104,9 @@ def test_a_known_secret_in_what_was_delivered_is_kept_nowhere(kind, tmp_path):
     desk = Desk(kind, f"sqlite:///{tmp_path}/h.db", secrets=[secret])
     question = desk.hand_over().question
     for _ in range(2):
-        desk.deliver(question.id, {"link": f"https://render.example/?key={secret}", "frames": 24})
+        desk.deliver(
+            question.id, {"link": f"https://render.example/?key={secret}", "frames": 24}
+        )
     delivered = desk.hand_over().value
     desk.do(desk.runtime.close)
     assert delivered == {"link": "https://render.example/?key=***", "frames": 24}
