@@ -80,6 +80,10 @@ if TYPE_CHECKING:
     from handrail.toolbox.openapi import openapi as openapi
     from handrail.tools.function_tool import FunctionTool as FunctionTool
     from handrail.tools.function_tool import tool as tool
+    from handrail.tools.settings import Limits as Limits
+    from handrail.tools.settings import Sandbox as Sandbox
+    from handrail.tools.settings import Sends as Sends
+    from handrail.tools.settings import Write as Write
     from handrail.tools.tool import BaseTool as BaseTool
     from handrail.tools.tool import Then as Then
     from handrail.tools.toolset import Toolset as Toolset
@@ -124,6 +128,7 @@ _HOME_OF = {
         "toolbox.openapi": "openapi",
         "adapters.adopting": "adopt",
         "tools.function_tool": "FunctionTool tool",
+        "tools.settings": "Limits Sandbox Sends Write",
         "tools.tool": "BaseTool Then",
         "tools.toolset": "Toolset",
         "workflows": "SyncWorkflow Workflow",

@@ -447,7 +447,7 @@ def test_a_step_with_the_name_of_another_tool_is_refused_when_the_set_is_made():
 # ---------------------------------------------------------------------- ends_run
 
 
-@hr.tool(effect="read", ends_run=True)
+@hr.tool(effect="read", limits=hr.Limits(ends_run=True))
 def report(month: int) -> dict:
     """Make the report of a month."""
     if month > 12:

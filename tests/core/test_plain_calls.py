@@ -37,6 +37,7 @@ from handrail.effects import (
 from handrail.errors import Failure, NoEffect, StoreUnavailable, TooLarge
 from handrail.tools import materialize
 from handrail.tools.function_tool import FunctionTool
+from handrail.tools.settings import Limits, Write
 from handrail.tools.toolset import Toolset
 from handrail.workers.threads import wrap_value
 from tests.support.effect_script import World, admitted
@@ -86,7 +87,8 @@ def test_the_two_steps_of_a_plain_call_are_those_of_its_execution(
     value, as_iterator, limit, attempt_s, began, redacts
 ):
     call = admitted(
-        reading(result_bytes=limit, attempt_timeout_s=attempt_s), city="Bern"
+        reading(limits=Limits(result_bytes=limit, attempt_timeout_s=attempt_s)),
+        city="Bern",
     )
     run = replace(
         World().conduct, secrets=KnownSecrets(["hunter2"]) if redacts else None
@@ -122,7 +124,7 @@ def test_the_two_steps_of_a_plain_call_are_those_of_its_execution(
 def test_a_result_that_is_shaped_plainly_is_that_which_is_shaped_at_length(
     value, limit, redacts, replayed, note
 ):
-    call = admitted(reading(result_bytes=limit), city="Bern")
+    call = admitted(reading(limits=Limits(result_bytes=limit)), city="Bern")
     run = replace(
         World().conduct, secrets=KnownSecrets(["hunter2"]) if redacts else None
     )
@@ -205,10 +207,10 @@ ANSWERS = {
 TOOLS = [
     saving(),
     saving(resource="city:{city}"),
-    saving(rate="5/min"),
+    saving(limits=Limits(rate="5/min")),
     saving(verify=lambda arguments, context: None),
-    saving(repeatable=True, max_attempts=1),
-    saving(result_bytes=200),
+    saving(write=Write(repeatable=True), limits=Limits(max_attempts=1)),
+    saving(limits=Limits(result_bytes=200)),
 ]
 
 

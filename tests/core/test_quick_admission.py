@@ -23,6 +23,7 @@ from handrail.events import CallFinished
 from handrail.sync import SyncRuntime
 from handrail.testing import ScriptedModel
 from handrail.tools.function_tool import FunctionTool
+from handrail.tools.settings import Limits, Sends, Write
 from handrail.tools.tool import BaseTool
 from handrail.tools.toolset import Toolset
 
@@ -182,7 +183,7 @@ def shown(event):
 
 @pytest.mark.parametrize(
     "declared",
-    [{"key": "{city}"}, {"egress": True}, {"effect": "destructive"}],
+    [{"key": "{city}"}, {"sends": Sends(egress=True)}, {"effect": "destructive"}],
 )  # fmt: skip
 def test_a_write_that_is_known_by_more_than_its_place_is_left_to_every_check(declared):
     tool = FunctionTool(look_up, **{"effect": "write", **declared})
@@ -213,7 +214,9 @@ def test_a_plain_call_is_admitted_quickly_with_what_it_touches():
 @pytest.mark.parametrize("policy", [Policy(ask_from=None), OwnPolicy(ask_from=None)])
 def test_a_read_of_high_risk_is_asked_about_whichever_way_it_was_admitted(policy):
     page = FunctionTool(look_up, name="page", effect="read")
-    tool = FunctionTool(measure, effect="read", risk="high", destination="city")
+    tool = FunctionTool(
+        measure, effect="read", risk="high", sends=Sends(destination="city")
+    )
     script = [
         ToolCall("1", "page", '{"city": "Bern"}'),
         ToolCall("2", "measure", '{"city": "evil.example"}'),
@@ -451,11 +454,11 @@ def test_a_plain_call_is_admit_quickly():
         ({"effect": "write"}, Policy()),
         ({"approve": "days > 3"}, Policy()),
         ({"check": lambda **_: "no"}, Policy()),
-        ({"rate": "1/h"}, Policy()),
-        ({"max_concurrency": 1}, Policy()),
+        ({"limits": Limits(rate="1/h")}, Policy()),
+        ({"limits": Limits(max_concurrency=1)}, Policy()),
         ({"isolation": "process"}, Policy()),
-        ({"ends_run": True}, Policy()),
-        ({"required_approvals": 2}, Policy()),
+        ({"limits": Limits(ends_run=True)}, Policy()),
+        ({"write": Write(required_approvals=2)}, Policy()),
         ({"permission": "admin"}, Policy()),
         ({"risk": "high"}, Policy()),
         ({}, Policy(rules=[Rule("measure", "deny")])),

@@ -239,7 +239,9 @@ def test_a_rule_of_the_tool_looks_at_what_the_caller_injects(open_driver):
 
 
 def test_a_rate_is_counted_for_each_injected_tenant(open_driver):
-    tool, _ = make_ticket(rate="1/h", rate_key="{tenant}", timeout_s=1)
+    tool, _ = make_ticket(
+        limits=hr.Limits(rate="1/h", rate_key="{tenant}"), timeout_s=1
+    )
     driver = open_driver(tool)
     codes = []
     for number, tenant in enumerate("aab"):
@@ -316,7 +318,9 @@ def test_a_run_is_resumed_forked_and_taken_back_with_the_same_injected_values(
     def take_back(number, tenant, result):
         undone.append((number, tenant))
 
-    tool, _ = make_ticket(Secret, compensate=take_back, approve="number == 2")
+    tool, _ = make_ticket(
+        Secret, write=hr.Write(compensate=take_back), approve="number == 2"
+    )
     store = f"sqlite:///{tmp_path}/h.db"
     script = [call("ticket", number=1), call("ticket", number=2), "Done."]
     inject = {"tenant": SECRET}

@@ -296,7 +296,9 @@ class Batch:
         if self.by_code:
             return False
         return bool(
-            parsed.tool.resource or parsed.tool.after or "$" in parsed.call.arguments
+            parsed.tool.resource
+            or parsed.tool.limits.after
+            or "$" in parsed.call.arguments
         )
 
     def _plan(self) -> None:
@@ -471,7 +473,7 @@ class Batch:
         if state.pending is not None:  # it had to wait
             state.pending = None
             state.since = self._settings.now()
-        if parsed.tool.then is not None or parsed.tool.ends_run:
+        if parsed.tool.then is not None or parsed.tool.limits.ends_run:
             self.prescribes = True
         prepared = self._prepare(state, parsed)
         if isinstance(prepared, Failure):
@@ -572,7 +574,7 @@ class Batch:
 
     def _start_checked(self, state: CallState, admitted: Admitted) -> None:
         """Start a call, with a question where nobody trusted has named what it reaches."""
-        if admitted.traits.sends and self._trust is not None:
+        if admitted.traits.sends_out and self._trust is not None:
             admitted = self._check_provenance(state, admitted, self._trust)
         if is_plain(admitted):
             self._start_plain(state, admitted)
@@ -614,7 +616,7 @@ class Batch:
             Decision.ASK,
             verdict.risk,
             reason,
-            max(verdict.required_approvals, admitted.tool.required_approvals),
+            max(verdict.required_approvals, admitted.tool.write.required_approvals),
         )
         return replace(admitted, verdict=asked, provenance=provenance)
 
@@ -630,7 +632,7 @@ class Batch:
 
     def _closes_circle(self, state: CallState, admitted: Admitted) -> bool:
         step = (admitted.call.name, admitted.arguments)
-        if step not in self._closing or admitted.tool.poll:
+        if step not in self._closing or admitted.tool.limits.poll:
             return False
         if admitted.call.program:
             return False  # a program repeats calls on purpose, and ends
@@ -736,7 +738,7 @@ class Batch:
             result = self.results[index]
             if result is not None and result.ok:
                 values[index] = results.plain(result.value)
-        inline = parsed.tool.inline_references
+        inline = parsed.tool.sends.inline_references
         try:
             arguments = planning.fill_references(
                 parsed.arguments, self._positions, values, state.index, inline=inline
@@ -857,7 +859,7 @@ def _waits_for_nobody(call: ParsedCall) -> bool:
     """Whether a call may start at once that is the only one of its turn which may wait."""
     text = call.call.arguments
     # an escape may spell the sign of a reference, and so may a text that had to be repaired
-    return not (call.tool.after or call.repairs or "$" in text or "\\u" in text)
+    return not (call.tool.limits.after or call.repairs or "$" in text or "\\u" in text)
 
 
 def _share_resources(held: Sequence[QuickCall]) -> bool:

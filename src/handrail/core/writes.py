@@ -177,7 +177,7 @@ def _question_to_repeat(
         and tool.asks_before_repeating
     ):
         reason = f"the same {tool.name} was already done, with these arguments"
-    elif state == "in_doubt" and tool.on_doubt == "ask":
+    elif state == "in_doubt" and tool.write.on_doubt == "ask":
         tenant = f" --scope {claim.scope}" if claim.scope else ""
         reason = (
             f"{tool.name} was started and nobody knows whether it happened. Look first: approve to run it again, deny "
@@ -618,7 +618,7 @@ def _diagnose(
         outcome,
         tool.name,
         time_limit_s(tool, began, settings),
-        one_request=tool.one_request,
+        one_request=tool.write.one_request,
     )
     if diagnosis.no_effect:
         return diagnosis, None

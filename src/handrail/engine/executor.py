@@ -1000,7 +1000,7 @@ class BatchExecutor:
         if not (types and type(outcome) is Raised and isinstance(outcome.error, types)):
             return outcome
         self.active.note_passed(outcome.error)
-        if tool.interrupts == "before":
+        if tool.write.interrupts == "before":
             return Raised(NoEffect("INTERRUPTED", f"`{tool.name}` was interrupted."))
         return Unfinished(End.STOPPED, cancelled=True)
 

@@ -35,6 +35,7 @@ from handrail.toolbox.arithmetic import (
     too_large,
 )
 from handrail.tools.function_tool import tool
+from handrail.tools.settings import Sends
 
 MOST_CHARACTERS = 1000
 MOST_DEPTH = 50
@@ -55,8 +56,7 @@ class Result(TypedDict):
 
 @tool(
     effect="read",
-    inline_references=True,
-    trust="trusted",
+    sends=Sends(inline_references=True, trust="trusted"),
     timeout_s=5,
     blocking=False,
     aliases=("计算器", "计算", "算一下", "算术", "数学"),

@@ -28,6 +28,7 @@ from handrail.parsing.names import nearest
 from handrail.toolbox.arithmetic import Number, require_fit
 from handrail.toolbox.calculator import Result, as_result
 from handrail.tools.function_tool import tool
+from handrail.tools.settings import Sends
 
 Powers: TypeAlias = tuple[int, ...]
 """Seven of them: of length, mass, time, temperature, current, angle and information."""
@@ -65,7 +66,7 @@ class Unit(Struct, frozen=True):
 
 @tool(
     effect="read",
-    trust="trusted",
+    sends=Sends(trust="trusted"),
     timeout_s=5,
     blocking=False,
     aliases=("单位换算", "单位转换", "换算", "公里", "英里", "华氏", "摄氏"),

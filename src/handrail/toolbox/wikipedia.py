@@ -33,6 +33,7 @@ from handrail.toolbox.fetching import (
     rate_limited,
     user_agent,
 )
+from handrail.tools.settings import Limits
 from handrail.tools.toolset import Toolset
 
 API = "https://{language}.wikipedia.org/w/api.php"
@@ -117,7 +118,7 @@ class _Site:
 class _OverMediaWiki(HttpTool):
     effect = "read"
     timeout_s = 30.0
-    attempt_timeout_s = 10.0
+    limits = Limits(attempt_timeout_s=10.0)
     most_at_once = 1
 
     def __init__(self, site: _Site) -> None:

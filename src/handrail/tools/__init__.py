@@ -3,6 +3,17 @@
 from __future__ import annotations
 
 from handrail.tools.function_tool import FunctionTool, tool
+from handrail.tools.settings import Limits, Sandbox, Sends, Write
 from handrail.tools.tool import BaseTool, Then, ToolSettings
 
-__all__ = ["BaseTool", "FunctionTool", "Then", "ToolSettings", "tool"]
+__all__ = [
+    "BaseTool",
+    "FunctionTool",
+    "Limits",
+    "Sandbox",
+    "Sends",
+    "Then",
+    "ToolSettings",
+    "Write",
+    "tool",
+]

@@ -58,6 +58,7 @@ from handrail.mcp.serving import McpRequest, Reply, ToolServer
 from handrail.mcp.tokens import Tokens
 from handrail.mcp.toolset import McpToolset, describe_quarantine
 from handrail.runtime import Runtime
+from handrail.tools.settings import Write, change_group
 from handrail.tools.tool import ToolSettings
 from handrail.tools.toolset import Toolset
 
@@ -156,7 +157,9 @@ class Upstream(McpToolset):
         self, definition: types.Tool, name: str, settings: ToolSettings
     ) -> McpTool:
         # what leaves a tool here (`Leave`) leaves before its server has done anything
-        settings.setdefault("interrupts", "before")
+        settings["write"] = change_group(
+            "write", Write(interrupts="before"), settings.get("write", {})
+        )
         tool = GatewayTool(self.connection, definition, name, settings)
         tool.believes_failures = self.trust == "hints"
         tool.routes = self.routes

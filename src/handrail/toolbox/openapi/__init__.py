@@ -50,6 +50,7 @@ from handrail.toolbox.openapi.credentials import (
     security_schemes,
 )
 from handrail.toolbox.openapi.requests import write_request
+from handrail.tools.settings import Sends, Write
 from handrail.tools.tool import DEFAULT_TIMEOUT_S
 from handrail.tools.toolset import Toolset
 
@@ -436,14 +437,14 @@ class OperationTool(HttpTool):
         self.name = operation.name
         self.effect = effect
         # a service returns what strangers have written there, whatever the method is called
-        self.trust = "untrusted"
+        self.sends = Sends(trust="untrusted")
         self.timeout_s = timeout_s
         self.description = clean(
             operation.description or f"{operation.method.upper()} {operation.path}"
         )
         self.returns = clean_schema(operation.returns) or None
         # redirects are not followed, and a refused one is not sent again
-        self.one_request = effect != "read"
+        self.write = Write(one_request=effect != "read")
         if effect != "read" and (operation.keyed or operation.method == "put"):
             self.replay = "key"
         schema = import_schema(clean_schema(operation.schema), name=operation.name)

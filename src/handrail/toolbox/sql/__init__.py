@@ -27,6 +27,7 @@ from handrail.parsing import names
 from handrail.toolbox.sql.database import Database, Share, Table
 from handrail.toolbox.sql.guard import check_query
 from handrail.toolbox.sql.sqlite import SqliteDatabase
+from handrail.tools.settings import Limits
 from handrail.tools.tool import BaseTool
 from handrail.tools.toolset import Toolset
 
@@ -89,7 +90,7 @@ class _OnDatabases(BaseTool):
 
     trace_type = "datastore"
     effect = "read"
-    max_concurrency = 4
+    limits = Limits(max_concurrency=4)
 
     def __init__(self, databases: Mapping[str, Database], timeout_s: float) -> None:
         self._databases = databases
