@@ -307,8 +307,8 @@ def fields_of(result):
         ({"effect": "write"}, Policy()),
         ({"approve": True}, Policy()),
         ({"resource": "city:{city}"}, Policy()),
-        ({"rate": "1/h"}, Policy()),
-        ({"max_concurrency": 1}, Policy()),
+        ({"limits": Limits(rate="1/h")}, Policy()),
+        ({"limits": Limits(max_concurrency=1)}, Policy()),
         ({}, Policy(rules=[Rule("look_up", "ask")])),
     ],
 )

@@ -67,7 +67,7 @@ def test_a_key_that_names_the_tenant_keeps_tenants_apart(open_driver):
     assert [result.value for result in results] == ["1", "2", "1"]
 
 
-@pytest.mark.parametrize("declared", [{}, {"repeat_window_s": 3600.0}])
+@pytest.mark.parametrize("declared", [{}, {"write": hr.Write(repeat_window_s=3600.0)}])
 @pytest.mark.parametrize(
     "rule",
     [
@@ -288,7 +288,7 @@ def test_an_approval_of_one_tenants_write_is_not_used_for_anothers(
         {"key": "t:{tenent}"},
         {"resource": "t:{tenent}"},
         {"approve": "tenent == 'a'"},
-        {"rate": "1/s", "rate_key": "{tenent}"},
+        {"limits": hr.Limits(rate="1/s", rate_key="{tenent}")},
         {"key": "t:{context}"},
     ],
 )

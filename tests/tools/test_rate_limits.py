@@ -86,11 +86,11 @@ def test_what_is_told_says_how_long_and_that_the_same_call_may_succeed_later():
 
 
 @pytest.mark.parametrize(
-    "declared", [{"rate": "often"}, {"max_concurrency": 0}, {"breaker": -1}]
+    "limits", [{"rate": "often"}, {"max_concurrency": 0}, {"breaker": -1}]
 )
-def test_a_limit_that_means_nothing_is_refused_when_the_tool_is_declared(declared):
+def test_a_limit_that_means_nothing_is_refused_when_the_tool_is_declared(limits):
     with pytest.raises(ToolDefinitionError, match="x"):
-        hr.tool(effect="read", **declared)(x)
+        hr.tool(effect="read", limits=hr.Limits(**limits))(x)
 
 
 def x(n: int) -> int:

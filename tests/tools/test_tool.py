@@ -475,7 +475,7 @@ def test_the_time_for_which_a_key_is_known_needs_a_service_that_knows_keys():
 
 def test_approval_that_is_left_out_is_asked_for_where_several_must_agree():
     made = FunctionTool(get_weather, write=hr.Write(required_approvals=2))
-    assert made.needs_approval({"city": "Oslo"}) is True
+    assert made.call_rules.needs_approval({"city": "Oslo"}) is True
 
 
 def test_nothing_that_followed_from_what_a_tool_was_follows_from_another():
@@ -974,7 +974,10 @@ def test_a_name_that_an_open_schema_may_hold_is_believed(schema):
     (lambda city, days=1: days > 3, {"city": "Bern"}, False),
 ])  # fmt: skip
 def test_a_person_is_asked_as_declared_and_when_unsure(approve, arguments, asks):
-    assert FunctionTool(get_weather, approve=approve).needs_approval(arguments) is asks
+    assert (
+        FunctionTool(get_weather, approve=approve).call_rules.needs_approval(arguments)
+        is asks
+    )
 
 
 @pytest.mark.parametrize(("check", "code", "said"), [

@@ -41,6 +41,7 @@ from handrail.sandboxes.levels import IsolationLevels
 from handrail.schemas.violations import count_values
 from handrail.tools import keys
 from handrail.tools.declaration import SettingError
+from handrail.tools.normal_form import normalize_arguments
 from handrail.tools.tool import BaseTool, CallTraits
 from handrail.tools.toolset import Toolset
 
@@ -350,7 +351,7 @@ def _arguments_to_judge(
         or policy.rules
         or type(policy) is not Policy
     ):
-        return tool.normalize_arguments(arguments, bound)
+        return normalize_arguments(arguments, bound)
     return arguments
 
 

@@ -41,6 +41,7 @@ from handrail.errors import Failure
 from handrail.invisible import is_clean
 from handrail.parsing import strictjson
 from handrail.tools import materialize
+from handrail.tools.normal_form import normalize_arguments
 from handrail.tools.tool import BaseTool
 
 
@@ -75,7 +76,7 @@ def admit_quickly(
             return None
         # what decides by arguments, the ledger and resources see what the tool gets
         if policy.rules or default_key or traits.has_resource:
-            arguments = tool.normalize_arguments(arguments, bound)
+            arguments = normalize_arguments(arguments, bound)
         verdict = policy.judge(tool, arguments)
         if verdict.decision is not Decision.ALLOW:
             return None

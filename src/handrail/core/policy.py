@@ -211,7 +211,7 @@ class Policy(Struct, frozen=True):
                     reason,
                     max(rule.required_approvals, tool.write.required_approvals),
                 )
-        if traits.may_need_approval and tool.needs_approval(arguments):
+        if traits.may_need_approval and tool.call_rules.needs_approval(arguments):
             reason = f"{tool.name} asks for approval"
             if isinstance(tool.approve, str):
                 reason += f" when {tool.approve}"

@@ -75,6 +75,7 @@ from handrail.errors import Code, Failure, Json, StoreUnavailable, TooLarge
 from handrail.parsing import strictjson
 from handrail.records import OVERDUE, WriteRecord
 from handrail.tools import keys
+from handrail.tools.normal_form import normalize_arguments
 from handrail.tools.tool import BaseTool, CallTraits
 
 LEASE_BEYOND_TIMEOUT_S = 30.0
@@ -845,8 +846,7 @@ def _acts_of(call: ToolCall, admitted: Admitted | None) -> Iterator[str]:
     if admitted is not None:
         version = admitted.traits.version
         identity = admitted.identity
-        tool = admitted.tool
-        whole = tool.normalize_arguments(dict(admitted.arguments), admitted.bound)
+        whole = normalize_arguments(dict(admitted.arguments), admitted.bound)
         given = (
             {name: whole[name] for name in forms[0] if name in whole}
             if forms

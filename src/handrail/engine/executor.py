@@ -627,8 +627,9 @@ class BatchExecutor:
             self.answer_pending(state, pending, True)
             return
         now = self.engine.now()
-        deciding = tool.with_injected(self.active.injected)
-        key = (self.engine.scope, deciding.resolve_rate_key(call.arguments))
+        rules = tool.with_injected(self.active.injected).call_rules
+        counted_for = rules.resolve_rate_key(tool.with_defaults(call.arguments))
+        key = (self.engine.scope, counted_for)
         most_s = min(tool.timeout_s, self.active.settings.deadline.at - now)
         wait_s = self.engine.services.limits.wait_s(
             tool.name, key, tool.rate_limit, now=now, most_s=most_s

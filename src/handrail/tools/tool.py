@@ -32,8 +32,6 @@ from typing import (
     get_type_hints,
 )
 
-import msgspec
-import pydantic
 from msgspec import Struct, field
 from msgspec.structs import replace
 
@@ -60,7 +58,6 @@ from handrail.tools import (
     declaration,
     destinations,
     keys,
-    normal_form,
     paging,
     rate_limits,
 )
@@ -142,15 +139,6 @@ class CallTraits(Struct, frozen=True):
     is_rated: bool
 
 
-class _Declaration(Struct, frozen=True):
-    """The state of a tool's declaration: checked, frozen, and the digest of its last description."""
-
-    checked: bool = False
-    frozen: bool = False
-    identity: Any = None
-    pin: str = ""
-
-
 class BaseTool:
     """A tool with state. Set what it declares as class attributes and write `run`; its signature is the schema.
 
@@ -224,7 +212,7 @@ class BaseTool:
     run: Callable[..., Any]
 
     _DECLARABLE: ClassVar[frozenset[str]]
-    _declaration: _Declaration
+    _declaration: Literal["changed", "checked", "frozen"]
 
     def __new__(cls, *_arguments: Any, **_settings: Any) -> Self:
         tool = super().__new__(cls)
@@ -273,7 +261,7 @@ class BaseTool:
         """Refuse to change what a set holds, since people agreed to it; before that, have it checked again."""
         if name not in _DECLARED:
             return
-        if self._declaration.frozen:
+        if self._declaration == "frozen":
             raise ToolDefinitionError(
                 f"Tool {self.name!r}: `{name}` holds once a set has the tool; `tool.replace({name}=...)` makes another."
             )
@@ -284,12 +272,7 @@ class BaseTool:
         # Past the class of a user that is a frozen dataclass, whose instances refuse assignments.
         for name in _DERIVED.intersection(vars(self)):
             object.__delattr__(self, name)
-        object.__setattr__(self, "_declaration", _Declaration())
-
-    def _note_declaration(self, **changes: Any) -> None:
-        object.__setattr__(
-            self, "_declaration", msgspec.structs.replace(self._declaration, **changes)
-        )
+        object.__setattr__(self, "_declaration", "changed")
 
     def _describe(
         self,
@@ -325,10 +308,10 @@ class BaseTool:
         Raises:
             ToolDefinitionError: The declaration contradicts itself.
         """
-        if self._declaration.frozen:
+        if self._declaration == "frozen":
             return
         self.validate_declaration()
-        self._note_declaration(frozen=True)
+        object.__setattr__(self, "_declaration", "frozen")
         if self.then is not None:
             self.then.tool.freeze()
 
@@ -365,7 +348,7 @@ class BaseTool:
         Raises:
             ToolDefinitionError: It contradicts itself, or is for something that no tool has.
         """
-        if self._declaration.checked:
+        if self._declaration != "changed":
             return
         self._reset_declaration()
         if not callable(getattr(self, "run", None)):
@@ -385,7 +368,7 @@ class BaseTool:
         if "parameters" in vars(self):  # they were looked at before this was declared
             self._check_names(self.parameters)
         self._check_functions()
-        self._note_declaration(checked=True)
+        object.__setattr__(self, "_declaration", "checked")
 
     def _page(self, rows: Callable[..., Any]) -> None:
         """Give a generator's rows page by page."""
@@ -414,15 +397,8 @@ class BaseTool:
         Raises:
             ToolDefinitionError: One does not.
         """
-        if self._may_name_parameters():
-            getattr(self, "_names_checked")  # noqa: B009  # computed once, here
-
-    def _may_name_parameters(self) -> bool:
-        return any(self._settings[setting] for setting in _NAMING)
-
-    @cached_property
-    def _names_checked(self) -> bool:
-        """Always true; see `check_names`."""
+        if not self._may_name_parameters():
+            return
         argument_names = self._argument_names()
         if argument_names is not None:
             described = {
@@ -430,9 +406,12 @@ class BaseTool:
                 "additionalProperties": False,
             }
             if not self._find_unknown_name(described):
-                return True
+                return
         # a name may be an alias, so describe the tool; that raises if it is not
-        return self.parameters is not None
+        getattr(self, "parameters")  # noqa: B009
+
+    def _may_name_parameters(self) -> bool:
+        return any(self._settings[setting] for setting in _NAMING)
 
     def _argument_names(self) -> Sequence[str] | None:
         """Return the names of the arguments; None where only the whole description has them."""
@@ -646,20 +625,11 @@ class BaseTool:
         """Whether a schema describes it, as of a tool from an MCP server or a document, and not its own signature."""
         return "parameters" in vars(self) and "signature" not in vars(self)
 
-    @property
+    @cached_property
     def pin(self) -> str:
         """Digest of the tool as it describes and declares itself: what people agree to; the audit log names it too."""
-        identity = (
-            self.name,
-            self.write.version,
-            self.description,
-            self.effect,
-            self.effective_risk,
-            self.parameters,
-            self.sends,
-        )
-        if self._declaration.identity != identity:
-            described = {
+        return keys.digest(
+            {
                 "tool": self.name,
                 "version": self.write.version,
                 "description": self.description,
@@ -668,8 +638,7 @@ class BaseTool:
                 "schema": self.parameters,
                 **self.sends.differing(),
             }
-            self._note_declaration(identity=identity, pin=keys.digest(described))
-        return self._declaration.pin
+        )
 
     @cached_property
     def replay_class(self) -> ReplayClass:
@@ -919,32 +888,6 @@ class BaseTool:
         """Check parsed JSON against the schema; return the arguments, perhaps with coerced ones, or what is wrong."""
         return self.checker.check(parsed)
 
-    def normalize_arguments(
-        self, arguments: dict[str, Json], bound: Mapping[str, Any]
-    ) -> dict[str, Json]:
-        """Return the arguments that decisions are made on: what the function gets, as JSON, defaults filled in.
-
-        Equal values have one form; see `normal_form`.
-        """
-        if bound == arguments and normal_form.SCALARS.issuperset(
-            map(type, bound.values())
-        ):
-            return arguments
-        if len(bound) == 1:
-            (only,) = bound.values()
-            if isinstance(only, pydantic.BaseModel):
-                fields = only.model_dump(by_alias=True, warnings=False)
-                bound = fields if isinstance(fields, dict) else bound
-        normalized: dict[str, Json] = {}
-        for name, value in bound.items():
-            try:
-                normalized[name] = normal_form.normalize(value)
-            except ValueError:
-                # a type without a JSON form: what was sent is all there is to look at
-                if name in arguments:
-                    normalized[name] = arguments[name]
-        return normalized
-
     def with_defaults(self, arguments: Mapping[str, Json]) -> dict[str, Json]:
         """Return the arguments, and the default of each that was left out."""
         return {**self._defaults, **arguments}
@@ -957,25 +900,11 @@ class BaseTool:
         """
         return self.call_rules.check_rule(bound)
 
-    def needs_approval(self, arguments: Mapping[str, Json]) -> bool:
-        """Whether a person must agree to these arguments. A condition that cannot be evaluated asks.
-
-        Raises:
-            SettingError: The function that decides failed.
-        """
-        return self.call_rules.needs_approval(arguments)
-
     def resolve_resources(self, arguments: Mapping[str, Json]) -> Sequence[Resource]:
         """Return what a call touches, without the resources that name an absent optional argument."""
         if not self.resource:
             return ()
         return self.call_rules.resolve_resources(self.with_defaults(arguments))
-
-    def resolve_rate_key(self, arguments: Mapping[str, Json]) -> str:
-        """Return what a call's rate is counted for; empty when it is counted with all others."""
-        if not self.limits.rate_key:
-            return ""
-        return self.call_rules.resolve_rate_key(self.with_defaults(arguments))
 
     def resolve_key(
         self, arguments: Mapping[str, Json], otherwise: str
