@@ -109,11 +109,7 @@ MODULES = {
         "handrail.adapters.pydantic_ai",
         "handrail.adapters.pydantic_ai_events",
         "handrail.adapters.openai_agents",
-        "handrail.adapters.crewai",
         "handrail.adapters.llamaindex",
-        "handrail.adapters.autogen",
-        "handrail.adapters.dspy",
-        "handrail.adapters.inspect_ai",
     ],
     "mcp": [
         "handrail.mcp",
