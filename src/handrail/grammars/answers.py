@@ -33,8 +33,8 @@ from handrail.grammars.expressions import (
     sequence,
 )
 from handrail.grammars.expressions import Sequence as Row
+from handrail.grammars.schemas import Losses
 from handrail.grammars.shapes import Section, Shaper, Tag, ToolSchema
-from handrail.grammars.values import Losses
 
 START: Final = "start"
 
@@ -268,14 +268,14 @@ def _channel_section(
 ) -> Section:
     """Return calls as messages of their own."""
     tags: list[Tag] = []
-    for number, tool in enumerate(tools):
+    for tool in tools:
         if channels.inside:
             inner = shaper.section(channels.inside, [tool])
             if not inner.tags:
                 continue
             parts = (inner.opens, *inner.tags[0].parts, inner.closes)
         else:
-            parts = (shaper.json_arguments(number, tool),)
+            parts = (shaper.json_arguments(tool),)
         header = f"{channels.recipient}{channels.prefix}{tool.name}{channels.call}{channels.body}"
         tag = Tag(tool.name, (header, *(part for part in parts if part != "")))
         if tag.expression != NOTHING:
