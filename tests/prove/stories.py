@@ -58,6 +58,7 @@ ALONE = [
         "an attempt reports late", WRITE,
         far_side=("reports late",), swallows_cancellation=True, store=("is silent",), reads=(),
     ),
+    Scenario("what it touches is locked elsewhere", {**WRITE, "resource": "till"}, is_locked_elsewhere=True),
     Scenario("cancelled", WRITE, cancels=True),
     Scenario("cancelled, verified", VERIFIED, cancels=True),
     Scenario("no death is seen", KEYED, is_elsewhere=True),
