@@ -86,8 +86,6 @@ class Scenario:
     """For how long the far side knows a key again, if it honours keys."""
     cancels: bool = False
     swallows_cancellation: bool = False
-    most: int = 2
-    """Up to how many disturbances its worlds are looked at, where there is time for it."""
 
     _made: dict[bool, hr.BaseTool] = field(
         default_factory=dict, compare=False, repr=False

@@ -157,6 +157,7 @@ def explore(
     report = Report(scenario.name)
     search = _Search(scenario, most, report)
     began = process_time()
+    gc.freeze()  # what is there already is looked through no more
     gc.disable()
     while search.heap:
         cost, _, prefix = heapq.heappop(search.heap)

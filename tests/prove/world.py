@@ -15,12 +15,13 @@ from __future__ import annotations
 import asyncio
 import heapq
 import threading
+import typing
 from asyncio import events
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
@@ -921,6 +922,9 @@ def _summarize(run: Any, error: BaseException | None) -> tuple[object, ...]:
     results = [each.result for each in run.messages if isinstance(each, ToolMessage)]
     return run.status, [(each.call_id, each.text) for each in results]
 
+
+# typing asks anew for the names of a protocol at each `isinstance`, which takes a tenth of every world
+typing._get_protocol_attrs = cache(typing._get_protocol_attrs)  # type: ignore[attr-defined]
 
 _reprs: dict[int, tuple[object, str]] = {}
 
