@@ -626,27 +626,6 @@ class Selector(Protocol):
         ...
 
 
-class WarmStart(Struct, frozen=True):
-    """How a sandbox may run a job by forking a warm process instead of starting a program.
-
-    The process has imported code, and nothing else; it has seen no call. A sandbox that starts programs only takes the
-    job's `argv`, which does the same.
-
-    Attributes:
-        path: `sys.path` of the process.
-        prepare: What imports the code, once, as `module:name`.
-        prepared: The arguments for that.
-        function: What each call runs, as `module:name`; it takes the arguments and ends the process.
-        arguments: Of this call.
-    """
-
-    path: Sequence[str]
-    prepare: str
-    prepared: Sequence[str]
-    function: str
-    arguments: Sequence[str]
-
-
 class SandboxJob(Struct, frozen=True):
     """A program to run in a sandbox.
 
@@ -659,7 +638,6 @@ class SandboxJob(Struct, frozen=True):
         output_bytes: How much of its output to each of stdout and stderr is returned; the rest is dropped.
         returned_bytes: The total size of the files returned, among those that it made or changed.
         returned_files: How many of these files are returned.
-        warm: How it may be started faster; None for a job that is only a program.
     """
 
     argv: Sequence[str]
@@ -670,7 +648,6 @@ class SandboxJob(Struct, frozen=True):
     output_bytes: int = 64 * 1024
     returned_bytes: int = 8 * 1024 * 1024
     returned_files: int = 20
-    warm: WarmStart | None = None
 
 
 class JobEnded(Struct, frozen=True):
