@@ -49,7 +49,7 @@ from handrail.records import (
 class Store(Protocol):
     """Stores which writes were started and how they ended, and results too large for a model.
 
-    `tests/stores/contract.py` is the suite that every store inherits.
+    Test yours with `handrail.testing.contracts.stores.StoreContract`, as ours are tested.
     """
 
     def claim(self, claim: Claim) -> StoreAnswer[Claimed]:
@@ -121,7 +121,7 @@ class ConnectedStore(Protocol):
 class RunStore(Protocol):
     """A store that also keeps runs, so that another process can resume them.
 
-    `tests/stores/contract.py` is the suite that every one inherits.
+    Test yours with `handrail.testing.contracts.runs.RunContract`, as ours are tested.
     """
 
     def begin_run(
@@ -222,7 +222,7 @@ class SubmittedRunStore(RunStore, Protocol):
     """A store whose runs can be submitted to workers; see `dispatch`.
 
     Whoever answers the last question of a submitted run, in whatever process, enqueues its next segment in the same
-    transaction. `tests/dispatch/submitted_contract.py` is the suite that every one inherits.
+    transaction.
     """
 
     def submit_run(
@@ -307,10 +307,7 @@ class SubmittedRunStore(RunStore, Protocol):
 
 @runtime_checkable
 class LimitStore(Protocol):
-    """A store that counts the rates and breakers of tools for all processes that use it, by its own clock.
-
-    `tests/stores/limit_contract.py` is the suite that every one inherits.
-    """
+    """A store that counts the rates and breakers of tools for all processes that use it, by its own clock."""
 
     def take_starts(
         self, bucket: str, *, starts: int, seconds: float, most: int, longest_s: float

@@ -11,7 +11,7 @@ from handrail.sandboxes.container import ContainerSandbox
 from handrail.sandboxes.monty import MontySandbox
 from handrail.sandboxes.process import ProcessSandbox
 from handrail.sandboxes.wasm import WasmSandbox
-from handrail.testing.sandboxes import SandboxContract
+from handrail.testing.contracts.sandboxes import SandboxContract
 
 EXAMPLE = SimpleNamespace(
     **runpy.run_path(str(Path(__file__).parents[2] / "examples/remote_sandbox.py"))

@@ -18,7 +18,7 @@ from handrail.schemas.violations import (
     find_violations,
 )
 from handrail.schemas.walk import compile_schema
-from tests.dialects.contract import check_growth
+from handrail.testing.contracts.dialects import check_growth
 from tests.support.random_schemas import random_call, random_schema
 
 

@@ -28,7 +28,7 @@ from handrail.messages import (
 )
 from handrail.parsing import jsontext
 from handrail.ports import Described
-from tests.dialects.contract import in_halves
+from handrail.testing.contracts.dialects import in_halves
 
 FAMILIES = [hr.dialect(name) for name in plugins.PROMPTS]
 every_family = pytest.mark.parametrize(

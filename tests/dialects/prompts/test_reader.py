@@ -28,7 +28,7 @@ from handrail.messages import (
 )
 from handrail.parsing import jsontext
 from handrail.ports import Described
-from tests.dialects.contract import check_growth
+from handrail.testing.contracts.dialects import check_growth
 
 FAMILIES = {id(syntax): name for name, syntax in reversed(SYNTAXES.items())}
 NAMES = sorted(FAMILIES.values())

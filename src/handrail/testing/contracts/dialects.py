@@ -9,10 +9,10 @@ from __future__ import annotations
 import gc
 import json
 import re
-import time
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any, ClassVar
+from time import process_time
+from typing import Any, ClassVar, TypeAlias
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -22,10 +22,11 @@ from msgspec.structs import replace
 from handrail import calls, messages
 from handrail.calls import ToolCall, ToolResult
 from handrail.dialects import DialectStream, Envelope, ServerDialect, WireDialect
-from handrail.errors import Failure, ModelError
+from handrail.errors import Failure, Json, ModelError
 from handrail.messages import (
     ArgumentsDelta,
     Delta,
+    Finish,
     Options,
     ReasoningDelta,
     TextDelta,
@@ -94,7 +95,7 @@ def turns(draw: st.DrawFn) -> Turn:
     usage = Usage(
         read, written, draw(st.integers(0, read)), draw(st.integers(0, written))
     )
-    finish = draw(
+    finish: Finish = draw(
         st.sampled_from(
             ["calls", "stop", "length"] if spoken else ["stop", "length", "refused"]
         )
@@ -123,7 +124,11 @@ PIECES_OF_CHARACTERS = st.text(
 )
 
 
-def places(value: object, here: tuple = ()) -> list[tuple]:
+Place: TypeAlias = tuple[str | int, ...]
+"""The path to a place in a JSON value."""
+
+
+def places(value: object, here: Place = ()) -> list[Place]:
     """Return the path to every place in a JSON value."""
     inner = (
         value.items()
@@ -138,16 +143,17 @@ def places(value: object, here: tuple = ()) -> list[tuple]:
     ]
 
 
-def with_other(value: object, place: tuple, other: object) -> object:
+def with_other(value: object, place: Place, other: object) -> object:
     """Return the JSON value with `other` at that place."""
     if not place:
         return other
-    copy = dict(value) if isinstance(value, dict) else list(value)
+    assert isinstance(value, dict | list)
+    copy: Any = value.copy()
     copy[place[0]] = with_other(copy[place[0]], place[1:], other)
     return copy
 
 
-ODD = st.sampled_from(
+ODD: st.SearchStrategy[object] = st.sampled_from(
     [
         None,
         True,
@@ -190,6 +196,7 @@ def read(
 def joined(
     deltas: Sequence[Delta], kind: type[TextDelta] | type[ReasoningDelta]
 ) -> str:
+    """Return the text of all deltas of a kind."""
     return "".join(delta.text for delta in deltas if isinstance(delta, kind))
 
 
@@ -221,9 +228,9 @@ def _least_s(done: Callable[[], Any]) -> float:
     gc.disable()  # whose work grows with all that is alive
     try:
         for _ in range(3):
-            begun = time.process_time()
+            begun = process_time()
             done()
-            best = min(best, time.process_time() - begun)
+            best = min(best, process_time() - begun)
     finally:
         gc.enable()
     return best
@@ -270,7 +277,7 @@ class DialectContract:
         ]
         return replace(turn, calls=tuple(spelled))
 
-    def encoded(self, turn: Turn) -> dict:
+    def encoded(self, turn: Turn) -> dict[str, Json]:
         assert isinstance(self.dialect, ServerDialect)
         return self.dialect.encode_turn(
             turn, Envelope("m", "answer_1", 1_700_000_000), TOOLS
