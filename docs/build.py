@@ -97,7 +97,7 @@ MODULES = {
         "handrail.training.examples.Pair",
         "handrail.training.forms",
     ],
-    "testing": ["handrail.testing", "handrail.testing.prefix_cache"],
+    "testing": ["handrail.testing", "handrail.testing.contracts"],
     "approval": [
         "handrail.core.preview.Preview",
         "handrail.admin",

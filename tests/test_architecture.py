@@ -249,7 +249,6 @@ def test_the_time_comes_from_one_clock_that_a_simulation_moves():
         "surroundings.clock",
         "sandboxes.supervisor",
         "sandboxes.python_guest.program",
-        "testing.cluster.kubectl",
         "testing.frameworks.play",
         "testing.frameworks.scenarios",
     }

@@ -10,7 +10,7 @@ from mcp import Client
 import handrail as hr
 from handrail.mcp.gateways.client_configs import read_client_config
 from handrail.mcp.gateways.settings import add_servers
-from handrail.testing.tavily import Tavily
+from stand_ins.tavily import Tavily
 from tests.mcp.conformance.suite import HOME, NotInstalled, find_node
 
 PACKAGES = {
