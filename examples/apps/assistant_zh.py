@@ -19,7 +19,7 @@ from handrail.approvers.terminal import TerminalApprover
 from handrail.cli.printer import Printer, console
 from handrail.cli.timeline import Timeline
 from handrail.testing import ScriptedApprover, ScriptedModel, call
-from handrail.toolbox.mail import SendEmail, Server
+from handrail_toolbox.mail import SendEmail, Server
 from stand_ins.mail import Mailbox
 
 QUESTION = "订单 A-1042 到哪儿了？收货城市明天要是下雨，就发邮件告诉 li.na@example.com 取件时带伞。"

@@ -22,10 +22,10 @@ from handrail.cli.printer import Printer, console
 from handrail.cli.timeline import Timeline
 from handrail.messages import ToolMessage
 from handrail.testing import ScriptedServer, call
-from handrail.toolbox.calculator import calculate
-from handrail.toolbox.units import convert_units
-from handrail.toolbox.web import WebSearch
-from handrail.toolbox.wikipedia import Wikipedia
+from handrail_toolbox.calculator import calculate
+from handrail_toolbox.units import convert_units
+from handrail_toolbox.web import WebSearch
+from handrail_toolbox.wikipedia import Wikipedia
 from stand_ins.mediawiki import MediaWiki
 from stand_ins.tavily import Tavily
 

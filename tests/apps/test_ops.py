@@ -10,7 +10,7 @@ import pytest
 
 from handrail.messages import ToolMessage
 from handrail.testing import ScriptedApprover, ScriptedModel
-from handrail.toolbox.kubernetes import Kubernetes
+from handrail_toolbox.kubernetes import Kubernetes
 from stand_ins.cluster import FAKE_KUBECTL, StandInCluster
 
 FILE = Path(__file__).parents[2] / "examples/apps/ops.py"
