@@ -214,7 +214,6 @@ async def _work(
             for task in beside:
                 task.cancel()
             await health.close()
-            dispatcher.close()
     log.info("worker %d has ended", os.getpid())
     return Exit.OK
 
