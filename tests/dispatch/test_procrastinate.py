@@ -35,7 +35,7 @@ from tests.dispatch.workers import (  # noqa: E402
     until,
 )
 from tests.stores.servers import started  # noqa: E402, F401
-from tests.support.effort import examples, long_only  # noqa: E402
+from tests.support.effort import examples, volume  # noqa: E402
 
 JOBS = "handrail_jobs.procrastinate_jobs"
 
@@ -55,7 +55,7 @@ class TestProcrastinate(WorkerContract):
 
     # ------------------------------------------------------------------ death
 
-    @long_only
+    @volume
     def test_by_default_a_take_over_takes_twenty_six_seconds_at_most(
         self, store, workers, others
     ):
