@@ -135,6 +135,23 @@ class TestProcrastinate(WorkerContract):
             f"SELECT handrail_jobs.procrastinate_retry_job_v2(id, now(), NULL, NULL, NULL) FROM {JOBS}"
         )
 
+    def test_a_fetch_whose_answer_is_lost_is_made_again(
+        self, store, workers, monkeypatch
+    ):
+        async def scenario():
+            async def lose_answer(manager, queues, worker_id):
+                monkeypatch.undo()
+                assert await JobManager.fetch_job(manager, queues, worker_id)
+
+            worker = workers(MORTAL)
+            enqueue(store, "r")
+            monkeypatch.setattr(OwnedJobs, "fetch_job", lose_answer)
+            async with worker.at_work():
+                await until(lambda: worker.finished)
+            assert worker.attempts == [2]
+
+        asyncio.run(scenario())
+
     def test_a_worker_that_stops_slowly_beats_on(self, store, workers):
         """procrastinate's own heartbeat ends before the last jobs do, and others would take them over."""
         beat = "SELECT max(last_heartbeat) FROM handrail_jobs.procrastinate_workers"

@@ -4,7 +4,7 @@
 
 procrastinate fetches, beats, listens and finishes; a company that runs it keeps its shell, its views and its alarms:
 `app_for(store)` is the application for them. What is added here is what a run needs beyond a job:
-docs/decisions/0016-many-workers.md has the list.
+docs/decisions/0022-procrastinates-own-worker.md has the list.
 
 Rule 1: a job is settled by statements that name the worker and the attempt: a worker that was frozen settles nothing
         that others have taken over.
@@ -15,7 +15,7 @@ Rule 3: what is not done waits again; no job fails.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -47,8 +47,6 @@ except ImportError as missing:
 TASK = "handrail.segment"
 AFTER_DEATH = 1_000_000_000
 """The priority of a job whose worker was found dead: others are turns, which are at most 0."""
-SETTLE_S = 30.0
-"""For how many seconds a database that is away is asked again to settle a job; then its worker counts as dead."""
 AGAIN_S = 0.5
 """Seconds until a database that is away is asked again."""
 
@@ -202,11 +200,15 @@ class OwnedJobs(JobManager):
         super().__init__(connector)
         self.held: dict[tuple[int, int], tuple[Job, Running]] = {}
         self.absent_at = float("-inf")
+        self._worker_id: int | None = None
+        self._strays: Set[tuple[int, int]] = frozenset()
+        """What the database said to be ours at the last look, and was not performed."""
 
     async def fetch_job(
         self, queues: Iterable[str] | None, worker_id: int
     ) -> Job | None:
         """Return the next job; None too while the database is away, so that what runs goes on."""
+        self._worker_id = worker_id
         try:
             return await super().fetch_job(queues, worker_id)
         except ConnectorException as error:
@@ -254,28 +256,25 @@ class OwnedJobs(JobManager):
             StoreUnavailable: The database does not say.
         """
         try:
-            return await self._settle(job, "owned")
+            return await self._run(job, "owned")
         except ConnectorException as error:
             raise StoreUnavailable("the database of the jobs is away") from error
 
     async def _settle(self, job: Job, what: str, **given: Any) -> bool:
-        """Run a statement on a job if its worker still has it; ask again for a while where the database is away."""
-        until = monotonic() + SETTLE_S
+        """Run a statement on a job if its worker still has it, as soon as the database is there."""
         while True:
             try:
-                rows = await self.connector.execute_query_all_async(
-                    SQL["mine"] + SQL[what],
-                    job_id=job.id,
-                    worker_id=job.worker_id,
-                    attempts=job.attempts,
-                    **given,
-                )
-                return bool(rows)
+                return await self._run(job, what, **given)
             except ConnectorException:
                 self.absent_at = monotonic()
-                if self.absent_at > until:
-                    raise
                 await asyncio.sleep(AGAIN_S)
+
+    async def _run(self, job: Job, what: str, **given: Any) -> bool:
+        whose = {"worker_id": job.worker_id, "attempts": job.attempts}
+        rows = await self.connector.execute_query_all_async(
+            SQL["mine"] + SQL[what], job_id=job.id, **whose, **given
+        )
+        return bool(rows)
 
     async def update_heartbeat(self, worker_id: int) -> None:
         """Say that a worker is alive; without an error, which would end it."""
@@ -305,18 +304,24 @@ class OwnedJobs(JobManager):
                 )
             await asyncio.sleep(AGAIN_S)
 
-    async def note_lost(self) -> None:
-        """Tell what runs here, and was given to another worker, that it is lost."""
+    async def compare(self) -> None:
+        """Compare what runs here with what the database says that this process has.
+
+        What another worker has got is lost. What nobody performs waits again, once it was seen twice: the answer to a
+        fetch may be lost.
+        """
         held = dict(self.held)
+        workers = [*{self._worker_id, *(job.worker_id for job, _ in held.values())}]
         rows = await self.connector.execute_query_all_async(
-            SQL["held"],
-            ids=[job_id for job_id, _ in held],
-            workers=[job.worker_id for job, _ in held.values()],
+            SQL["held"], workers=workers
         )
-        still = {(row["id"], row["attempts"]) for row in rows}
-        for attempt, (_, running) in held.items():
-            if attempt not in still:
-                running.lost.set()
+        ours = {(row["id"], row["attempts"]): Job.from_row(row) for row in rows}
+        for attempt in held.keys() - ours.keys():
+            held[attempt][1].lost.set()
+        strays = ours.keys() - self.held.keys()
+        for attempt in strays & self._strays:
+            await self.retry_job(ours[attempt])
+        self._strays = strays
 
 
 async def _keep_up(jobs: OwnedJobs, timing: Timing) -> None:
@@ -330,8 +335,7 @@ async def _keep_up(jobs: OwnedJobs, timing: Timing) -> None:
             if worker_id is not None:
                 await jobs.update_heartbeat(worker_id)
         try:
-            if jobs.held:
-                await jobs.note_lost()
+            await jobs.compare()
             if monotonic() - jobs.absent_at > 2 * timing.beat_s + AGAIN_S:
                 await jobs.take_from_dead(timing.dead_s)
         except ConnectorException as error:

@@ -67,6 +67,6 @@ SELECT procrastinate_finish_job_v1(id, %(status)s, %(delete_job)s) FROM mine
 -- retry: A job waits again, at once or from a later time on.
 SELECT procrastinate_retry_job_v2(id, coalesce(%(retry_at)s, now()), %(priority)s, %(queue)s, %(lock)s) FROM mine
 
--- held: Which of these jobs their workers still have.
-SELECT id, attempts FROM procrastinate_jobs
-WHERE id = ANY(%(ids)s) AND status = 'doing' AND worker_id = ANY(%(workers)s)
+-- held: The jobs that these workers have.
+SELECT id, status, task_name, priority, lock, queueing_lock, args, scheduled_at, queue_name, attempts, worker_id
+FROM procrastinate_jobs WHERE status = 'doing' AND worker_id = ANY(%(workers)s::bigint[])
