@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import json
+import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -22,7 +23,6 @@ from handrail.dispatch.port import Running, Segment, Timing
 from handrail.dispatch.shift import Shift, ShiftDispatcher
 from handrail.errors import StoreUnavailable
 from handrail.futures import StoreAnswer, wait_for
-from handrail.logs import log
 from handrail.process_identity import owner
 from handrail.stores.database import Database
 from handrail.stores.requests import GroupOperation
@@ -30,6 +30,8 @@ from handrail.stores.sql_values import decode_name, encode_name, statements
 from handrail.stores.sqlite import SqliteStore
 
 T = TypeVar("T")
+
+log = logging.getLogger("handrail.worker")
 
 _SQL = statements("file_worker.sql", package="handrail.dispatch")
 _HELD: dict[Path, int] = {}
