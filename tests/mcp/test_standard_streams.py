@@ -10,8 +10,8 @@ import threading
 
 import pytest
 
-from handrail.mcp.wire import polled
-from handrail.mcp.wire.polled import PolledLines, PolledWriter
+from handrail.mcp import polled
+from handrail.mcp.polled import PolledLines, PolledWriter
 from tests.mcp.reaching import ROOT
 from tests.mcp.test_server_command import HANDRAIL, INITIALIZE, WEATHER
 

@@ -2,7 +2,7 @@
 
 While it is served, the descriptors 0 and 1 point elsewhere, so that no tool and no child of one reads the client's
 requests or writes between our answers. The SDK's own reader waits in a thread that cannot be given up, so that Ctrl-C
-would wait for the next line; this one can. Pipes and sockets are read and written on the event loop (`wire.polled`).
+would wait for the next line; this one can. Pipes and sockets are read and written on the event loop (`polled`).
 
 Rule 1: stdout carries the protocol only; whatever else is printed goes to stderr.
 Rule 2: a line has a greatest length, so that a client cannot fill the memory.
@@ -15,18 +15,19 @@ import asyncio
 import os
 import stat
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, redirect_stdout
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, redirect_stdout, suppress
 from threading import Lock, Thread
 from typing import Any, cast
 
-from mcp import types
+from anyio import BrokenResourceError, EndOfStream
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
+from mcp.shared.message import SessionMessage
 
-from handrail.mcp.wire.eras import serve_lines
-from handrail.mcp.wire.messages import Received, read_likely, write_message
-from handrail.mcp.wire.polled import LineSplitter, PolledLines, PolledWriter
+from handrail.mcp.messages import Received, read_from_client, write_message
+from handrail.mcp.polled import LineSplitter, PolledLines, PolledWriter
+from handrail.mcp.streams import Incoming, Outgoing
 
 _CHUNK = 64 * 1024
 _MOST_WAITING = 64
@@ -41,40 +42,58 @@ async def serve_standard_streams(server: Server[Any]) -> None:
     Raises:
         RuntimeError: Another server of this process has stdin and stdout.
     """
-    options = server.create_initialization_options()
     async with open_streams() as streams:
-        if isinstance(streams, ClientLines):
-            await serve_lines(server, streams, options)
-        else:
-            await server.run(*streams, options)
+        await server.run(*streams, server.create_initialization_options())
 
 
 @asynccontextmanager
-async def open_streams() -> AsyncIterator[ClientLines | tuple[Any, Any]]:
-    """Yield where the lines come from and go to, or streams of the SDK where the event loop cannot wait for them.
+async def open_streams() -> AsyncIterator[tuple[Any, Any]]:
+    """Yield the streams of the client's messages, and of those to it.
 
     Raises:
         RuntimeError: Another server of this process has stdin and stdout.
     """
     with _claim_streams(), _divert_stdin() as source, _divert_stdout() as target:
         lines = PolledLines(source) if _can_poll(source) else Lines(source)
-        writer = None if target is None else PolledWriter(target)
         try:
-            # What is printed into Python's own buffer would be written once the descriptor is back.
-            if writer is not None and isinstance(lines, PolledLines):
-                with redirect_stdout(sys.stderr):
-                    yield ClientLines(lines, writer)
+            if target is None:
+                # it asks for lines, one after the other
+                async with stdio_server(stdin=cast(Any, lines)) as streams:
+                    with redirect_stdout(sys.stderr):
+                        yield streams
                 return
-            # it asks for lines, one after the other, and writes text
-            async with stdio_server(
-                stdin=cast(Any, lines), stdout=cast(Any, writer)
-            ) as streams:
+            writer = PolledWriter(target)
+            try:
+                # What is printed into Python's own buffer would be written once the descriptor is back.
                 with redirect_stdout(sys.stderr):
-                    yield streams
+                    yield _open_messages(lines, writer)
+            finally:
+                writer.close()
         finally:
             lines.close()
-            if writer is not None:
-                writer.close()
+
+
+def _open_messages(
+    lines: PolledLines | Lines, writer: PolledWriter
+) -> tuple[Incoming, Outgoing]:
+    """Return streams of messages on lines."""
+
+    async def receive() -> Received:
+        async for line in lines:
+            return read_from_client(line)
+        raise EndOfStream
+
+    async def send(item: SessionMessage) -> None:
+        try:
+            waiting = writer.put(write_message(item.message))
+            if waiting is not None:
+                await waiting
+        except OSError:
+            # nobody reads, so nobody is served: the server ends, though its input may be open
+            lines.close()
+            raise BrokenResourceError from None
+
+    return Incoming(receive), Outgoing(send)
 
 
 @contextmanager
@@ -137,36 +156,13 @@ def _can_poll(descriptor: int) -> bool:
 # ---------------------------------------------------------------------- lines
 
 
-class ClientLines:
-    """The messages from and to the client, one a line. See `Wire`."""
-
-    def __init__(self, lines: PolledLines, writer: PolledWriter) -> None:
-        self._lines = lines
-        self._writer = writer
-
-    def start(self, take: Callable[[Received], None], end: Callable[[], None]) -> None:
-        """See `Wire.start`."""
-        kind = types.JSONRPCRequest
-        self._lines.hand_on(lambda line: take(read_likely(line, kind)), end)
-
-    def find_room(self) -> None:
-        """See `Wire.find_room`: what is written is waited for."""
-
-    def write(self, message: types.JSONRPCMessage) -> Awaitable[None] | None:
-        """See `Wire.write`."""
-        return self._writer.put(write_message(message))
-
-    def close(self) -> None:
-        """See `Wire.close`."""
-        self._lines.close()
-
-
 class Lines:
     """The lines of any descriptor as an async iterator, read in a thread that ends with the process."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self._queue: asyncio.Queue[str | None] = asyncio.Queue(_MOST_WAITING)
+        self._is_closed = False
         self._loop = asyncio.get_running_loop()
         Thread(target=self._read, name="handrail-stdin", daemon=True).start()
 
@@ -174,13 +170,16 @@ class Lines:
         return self
 
     async def __anext__(self) -> str:
-        line = await self._queue.get()
+        line = None if self._is_closed else await self._queue.get()
         if line is None:
             raise StopAsyncIteration
         return line
 
     def close(self) -> None:
-        """Do nothing: the thread may be waiting for a line."""
+        """Wait for no more lines, though the thread may."""
+        self._is_closed = True
+        with suppress(asyncio.QueueFull):  # then nobody waits for one
+            self._queue.put_nowait(None)
 
     def _read(self) -> None:
         try:

@@ -47,7 +47,9 @@ _HARMLESS = re.compile(r"[\n\t\r -~]+")
 """What most descriptions are made of, and hides nothing."""
 
 SETTLE_S = 0.2
-"""How long changes of a server are gathered before its tools are listed again."""
+"""How long changes of a server are gathered before its tools are listed again; longer where nothing had changed."""
+
+_MOST_SETTLE_S = 60.0
 
 
 class McpToolset(Toolset):
@@ -95,6 +97,8 @@ class McpToolset(Toolset):
         self.problems: list[str] = []
         self.quarantined: dict[str, Pin] = {}
         self.definitions_there: dict[str, types.Tool] = {}
+        self._listed: list[types.Tool] = []
+        self._wait_s = SETTLE_S
         self._listeners: list[Callable[[], Any]] = []
         self._refreshing: asyncio.TimerHandle | None = None
         self._refreshes = asyncio.Lock()
@@ -172,7 +176,13 @@ class McpToolset(Toolset):
         Raises:
             ServerError, MCPError: The server does not list them; the tools stay as they are.
         """
-        self._take(await self.connection.list_tools())
+        listed = await self.connection.list_tools()
+        # a server may say that its tools have changed whenever they are listed
+        is_same = listed == self._listed
+        self._wait_s = min(2 * self._wait_s, _MOST_SETTLE_S) if is_same else SETTLE_S
+        self._listed = listed
+        self._take(listed)
+        self.problems += self.connection.take_faults()
 
     def _take(self, listed: Sequence[types.Tool]) -> None:
         """Replace the tools by those that a server lists."""
@@ -276,7 +286,7 @@ class McpToolset(Toolset):
         """List the tools again a moment later; several changes at once are one. Called on the connection's loop."""
         if self._refreshing is None:
             loop = asyncio.get_running_loop()
-            self._refreshing = loop.call_later(SETTLE_S, self._begin_refresh)
+            self._refreshing = loop.call_later(self._wait_s, self._begin_refresh)
 
     def _begin_refresh(self) -> None:
         self._refreshing = None

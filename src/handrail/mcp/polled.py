@@ -1,7 +1,7 @@
 """Lines of pipes and sockets, read and written on the event loop.
 
-A hand-over to a thread for each line takes longer than the rest of a message. A reader that waits for the next line in
-a task takes two turns of the event loop for it; one that is handed its lines (`PolledLines.hand_on`) takes none.
+A hand-over to a thread for each line takes longer than the rest of a message, and a thread that waits for a line cannot
+be given up.
 
 Rule 1: a line has a greatest length, so that nobody can fill the memory.
 """
@@ -14,13 +14,12 @@ import select
 import socket
 import stat
 from collections import deque
-from collections.abc import Callable
 
 LONGEST_LINE = 16 * 1024 * 1024
 """Bytes of one message. HTTP takes 4 MiB; a client on the same machine may hand over a file."""
 
-TOO_LONG = f"[a line of more than {LONGEST_LINE} bytes]".encode()
-"""Stands in the place of a line that is too long; compare it by identity."""
+_TOO_LONG = f"[a line of more than {LONGEST_LINE} bytes]".encode()
+"""Stands in the place of a line that is too long."""
 
 _CHUNK = 64 * 1024
 _MOST_WAITING = 64
@@ -137,18 +136,12 @@ def _wake(waiter: asyncio.Future[None]) -> None:
 
 
 class PolledLines:
-    """The lines of a pipe or a socket, read on the event loop: as an async iterator, or handed on as they come.
+    """The lines of a pipe or a socket as an async iterator, read on the event loop."""
 
-    Args:
-        ends_when_too_long: Whether a line that is too long is the last one, and is not waited for to its end.
-    """
-
-    def __init__(self, descriptor: int, *, ends_when_too_long: bool = False) -> None:
+    def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
-        self._ends_when_too_long = ends_when_too_long
         self._splitter = LineSplitter()
         self._lines: deque[bytes] = deque()
-        self._take: Callable[[bytes], None] | None = None
         self._has_ended = False
         self._is_reading = False
         self._waiter: asyncio.Future[None] | None = None
@@ -167,28 +160,10 @@ class PolledLines:
             await self._waiter
         return self._lines.popleft().decode("utf-8", "replace")
 
-    def hand_on(self, take: Callable[[bytes], None], end: Callable[[], None]) -> None:
-        """Call `take` with each line from now on, and `end` after the last one."""
-        self._take = take
-        self._end = end
-        self._hand_on()
-
-    def _hand_on(self) -> None:
-        assert self._take is not None
-        while self._lines:
-            self._take(self._lines.popleft())
-        if self._has_ended:
-            self._stop()
-            self._end()
-        else:
-            self._start()
-
     def close(self) -> None:
         """Read no more; whoever waits for a line learns that there is none."""
         self._stop()
         self._has_ended = True
-        if self._take is not None:
-            self._lines.clear()
         if self._waiter is not None:
             _wake(self._waiter)
 
@@ -209,18 +184,10 @@ class PolledLines:
             return
         except OSError:  # whoever was at the other end has gone
             chunk = b""
-        if chunk:
-            lines = self._splitter.feed(chunk)
-            if self._ends_when_too_long and self._splitter.is_too_long:
-                lines.append(TOO_LONG)
-                self._has_ended = True
-        else:
-            lines = self._splitter.end()
-            self._has_ended = True
-        self._lines.extend(lines)
-        if self._take is not None:
-            self._hand_on()
-            return
+        self._lines.extend(
+            self._splitter.feed(chunk) if chunk else self._splitter.end()
+        )
+        self._has_ended = not chunk
         if self._has_ended or len(self._lines) >= _MOST_WAITING:
             self._stop()
         if self._waiter is not None and (self._lines or self._has_ended):
@@ -261,7 +228,7 @@ class LineSplitter:
             self._parts.clear()
 
     def _take(self) -> bytes:
-        line = TOO_LONG if self.is_too_long else b"".join(self._parts)
+        line = _TOO_LONG if self.is_too_long else b"".join(self._parts)
         self._parts.clear()
         self._size = 0
         return line
