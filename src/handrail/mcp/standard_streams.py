@@ -1,8 +1,8 @@
 """The client at the other end of stdin and stdout.
 
 While it is served, the descriptors 0 and 1 point elsewhere, so that no tool and no child of one reads the client's
-requests or writes between our answers. The SDK's own reader waits in a thread that cannot be given up, so that Ctrl-C
-would wait for the next line; this one can. Pipes and sockets are read and written on the event loop (`polled`).
+requests or writes between our answers. The SDK waits for a line in a thread that cannot be given up, so that Ctrl-C
+would wait for the next one; here two threads read and write that end with the process.
 
 Rule 1: stdout carries the protocol only; whatever else is printed goes to stderr.
 Rule 2: a line has a greatest length, so that a client cannot fill the memory.
@@ -13,24 +13,28 @@ from __future__ import annotations
 
 import asyncio
 import os
-import stat
+import select
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, redirect_stdout, suppress
-from threading import Lock, Thread
-from typing import Any, cast
+from queue import SimpleQueue
+from threading import Lock, Semaphore, Thread
+from typing import Any
 
 from anyio import BrokenResourceError, EndOfStream
 from mcp.server.lowlevel import Server
-from mcp.server.stdio import stdio_server
 from mcp.shared.message import SessionMessage
 
 from handrail.mcp.messages import Received, read_from_client, write_message
-from handrail.mcp.polled import LineSplitter, PolledLines, PolledWriter
 from handrail.mcp.streams import Incoming, Outgoing
 
+LONGEST_LINE = 16 * 1024 * 1024
+"""Bytes of one message. HTTP takes 4 MiB; a client on the same machine may hand over a file."""
+
+_TOO_LONG = f"[a line of more than {LONGEST_LINE} bytes]".encode()
 _CHUNK = 64 * 1024
 _MOST_WAITING = 64
+"""Lines that were read and not taken; the client waits with more."""
 
 _CLAIM = Lock()
 """Held while a server of this process has stdin and stdout."""
@@ -47,53 +51,33 @@ async def serve_standard_streams(server: Server[Any]) -> None:
 
 
 @asynccontextmanager
-async def open_streams() -> AsyncIterator[tuple[Any, Any]]:
+async def open_streams() -> AsyncIterator[tuple[Incoming, Outgoing]]:
     """Yield the streams of the client's messages, and of those to it.
 
     Raises:
         RuntimeError: Another server of this process has stdin and stdout.
     """
-    with _claim_streams(), _divert_stdin() as source, _divert_stdout() as target:
-        lines = PolledLines(source) if _can_poll(source) else Lines(source)
-        try:
-            if target is None:
-                # it asks for lines, one after the other
-                async with stdio_server(stdin=cast(Any, lines)) as streams:
-                    with redirect_stdout(sys.stderr):
-                        yield streams
-                return
-            writer = PolledWriter(target)
+    with _claim_streams(), _divert(0, os.devnull) as source, _divert(1) as target:
+        lines = LineReader(source)
+        writer = LineWriter(target)
+
+        async def receive() -> Received:
+            return read_from_client(await lines.take())
+
+        async def send(item: SessionMessage) -> None:
             try:
-                # What is printed into Python's own buffer would be written once the descriptor is back.
-                with redirect_stdout(sys.stderr):
-                    yield _open_messages(lines, writer)
-            finally:
-                writer.close()
-        finally:
-            lines.close()
+                await writer.write(write_message(item.message))
+            except OSError:
+                # nobody reads, so nobody is served: the server ends, though its input may be open
+                lines.close()
+                raise BrokenResourceError from None
 
-
-def _open_messages(
-    lines: PolledLines | Lines, writer: PolledWriter
-) -> tuple[Incoming, Outgoing]:
-    """Return streams of messages on lines."""
-
-    async def receive() -> Received:
-        async for line in lines:
-            return read_from_client(line)
-        raise EndOfStream
-
-    async def send(item: SessionMessage) -> None:
         try:
-            waiting = writer.put(write_message(item.message))
-            if waiting is not None:
-                await waiting
-        except OSError:
-            # nobody reads, so nobody is served: the server ends, though its input may be open
-            lines.close()
-            raise BrokenResourceError from None
-
-    return Incoming(receive), Outgoing(send)
+            # What is printed into Python's own buffer would be written once the descriptor is back.
+            with redirect_stdout(sys.stderr):
+                yield Incoming(receive), Outgoing(send)
+        finally:
+            writer.close()
 
 
 @contextmanager
@@ -107,95 +91,137 @@ def _claim_streams() -> Iterator[None]:
 
 
 @contextmanager
-def _divert_stdin() -> Iterator[int]:
-    """Point descriptor 0 at the null device; yield where stdin can still be read."""
-    private = os.dup(0)
-    null = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(null, 0)
-    os.close(null)
+def _divert(descriptor: int, elsewhere: str = "") -> Iterator[int]:
+    """Point a descriptor at a file, or at stderr; yield where what it was can still be used."""
+    private = os.dup(descriptor)
+    other = os.open(elsewhere, os.O_RDONLY) if elsewhere else os.dup(2)
+    os.dup2(other, descriptor)
+    os.close(other)
     try:
         yield private
     finally:
         # The private one stays open: a thread may still wait at it.
-        os.dup2(private, 0)
-
-
-@contextmanager
-def _divert_stdout() -> Iterator[int | None]:
-    """Point descriptor 1 at stderr; yield where stdout can still be written.
-
-    None leaves a stdout that cannot be written on the event loop to the SDK, which diverts it itself.
-    """
-    if not _can_poll(1) or not _is_descriptor(sys.stdout, 1):
-        yield None
-        return
-    private = os.dup(1)
-    os.dup2(2, 1)
-    try:
-        yield private
-    finally:
-        os.dup2(private, 1)
-        os.close(private)
-
-
-def _is_descriptor(stream: Any, descriptor: int) -> bool:
-    try:
-        return bool(stream.fileno() == descriptor)
-    except (AttributeError, OSError, ValueError):
-        return False
-
-
-def _can_poll(descriptor: int) -> bool:
-    """Whether the event loop can wait for a descriptor: a pipe or a socket, but not on Windows."""
-    if sys.platform == "win32":
-        return False
-    mode = os.fstat(descriptor).st_mode
-    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
+        os.dup2(private, descriptor)
 
 
 # ---------------------------------------------------------------------- lines
 
 
-class Lines:
-    """The lines of any descriptor as an async iterator, read in a thread that ends with the process."""
+class LineReader:
+    """Reads the lines of a descriptor in a thread."""
 
     def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-        self._queue: asyncio.Queue[str | None] = asyncio.Queue(_MOST_WAITING)
-        self._is_closed = False
+        self._lines: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self._room = Semaphore(_MOST_WAITING)
         self._loop = asyncio.get_running_loop()
-        Thread(target=self._read, name="handrail-stdin", daemon=True).start()
+        Thread(target=self._read, args=(descriptor,), daemon=True).start()
 
-    def __aiter__(self) -> Lines:
-        return self
+    async def take(self) -> str:
+        """Return the next line.
 
-    async def __anext__(self) -> str:
-        line = None if self._is_closed else await self._queue.get()
+        Raises:
+            anyio.EndOfStream: There is none.
+        """
+        line = await self._lines.get()
         if line is None:
-            raise StopAsyncIteration
-        return line
+            raise EndOfStream
+        self._room.release()
+        return line.decode("utf-8", "replace")
 
     def close(self) -> None:
         """Wait for no more lines, though the thread may."""
-        self._is_closed = True
-        with suppress(asyncio.QueueFull):  # then nobody waits for one
-            self._queue.put_nowait(None)
+        self._lines.put_nowait(None)
 
-    def _read(self) -> None:
-        try:
-            for line in read_lines(self._descriptor):
-                self._put(line.decode("utf-8", "replace"))
-            self._put(None)
-        except RuntimeError:
-            return  # the loop is closed: nobody reads on
-
-    def _put(self, line: str | None) -> None:
-        asyncio.run_coroutine_threadsafe(self._queue.put(line), self._loop).result()
+    def _read(self, descriptor: int) -> None:
+        with suppress(RuntimeError):  # the loop is closed: nobody takes them
+            for line in read_lines(descriptor):
+                self._room.acquire()
+                self._loop.call_soon_threadsafe(self._lines.put_nowait, line)
+            self._loop.call_soon_threadsafe(self.close)
 
 
 def read_lines(descriptor: int) -> Iterator[bytes]:
-    """Yield lines until the end; a line that is too long is replaced by a sentence that says so."""
-    splitter = LineSplitter()
-    while chunk := os.read(descriptor, _CHUNK):
-        yield from splitter.feed(chunk)
-    yield from splitter.end()
+    """Yield lines until the end; in the place of a line that is too long stands a sentence that says so."""
+    parts: list[bytes] = []
+    size = 0
+    while chunk := _read_chunk(descriptor):
+        for number, piece in enumerate(chunk.split(b"\n")):
+            if number:  # an end of line came before it
+                yield _join(parts, size)
+                parts.clear()
+                size = 0
+            size += len(piece)
+            if size <= LONGEST_LINE:
+                parts.append(piece)
+            else:
+                parts.clear()
+    if size:
+        yield _join(parts, size)
+
+
+def _join(parts: list[bytes], size: int) -> bytes:
+    return b"".join(parts) if size <= LONGEST_LINE else _TOO_LONG
+
+
+def _read_chunk(descriptor: int) -> bytes:
+    while True:
+        try:
+            return os.read(descriptor, _CHUNK)
+        except BlockingIOError:  # whoever started us shares it, and does not wait
+            select.select([descriptor], [], [])
+        except OSError:  # whoever was at the other end has gone
+            return b""
+
+
+class LineWriter:
+    """Writes lines to a descriptor in a thread: whole, and in the order in which they came."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._lines: SimpleQueue[tuple[bytes, asyncio.Future[None]] | None] = (
+            SimpleQueue()
+        )
+        self._loop = asyncio.get_running_loop()
+        Thread(target=self._write_all, args=(descriptor,), daemon=True).start()
+
+    async def write(self, line: bytes) -> None:
+        """Write a line; return once the system has taken it. It is written also if the caller gives up meanwhile.
+
+        Raises:
+            OSError: Nobody reads any longer.
+        """
+        written = self._loop.create_future()
+        self._lines.put((line, written))
+        await written
+
+    def close(self) -> None:
+        """Write no more than what was given."""
+        self._lines.put(None)
+
+    def _write_all(self, descriptor: int) -> None:
+        with suppress(RuntimeError):  # the loop is closed: nobody waits for it
+            while (item := self._lines.get()) is not None:
+                line, written = item
+                error = _write(descriptor, line)
+                self._loop.call_soon_threadsafe(_settle, written, error)
+
+
+def _write(descriptor: int, line: bytes) -> OSError | None:
+    """Write a line; return why it cannot be written."""
+    rest = memoryview(line)
+    while rest:
+        try:
+            rest = rest[os.write(descriptor, rest) :]
+        except BlockingIOError:
+            select.select([], [descriptor], [])
+        except OSError as error:
+            return error
+    return None
+
+
+def _settle(written: asyncio.Future[None], error: OSError | None) -> None:
+    if written.done():
+        return  # whoever wrote it has given up
+    if error is None:
+        written.set_result(None)
+    else:
+        written.set_exception(error)

@@ -20,20 +20,28 @@ class Incoming:
     """A stream of received messages.
 
     Args:
-        receive: Returns the next message, or raises `anyio.EndOfStream`.
+        receive: Returns the next message.
         source: The stream of the SDK from which it takes them, if there is one.
     """
 
     def __init__(
         self, receive: Callable[[], Awaitable[Received]], source: Any = None
     ) -> None:
+        self._receive = receive
         self._source = source
-        self.receive = receive
 
     @property
     def last_context(self) -> Any:
         """The context in which the last message was received, where the transport has one."""
         return getattr(self._source, "last_context", None)
+
+    async def receive(self) -> Received:
+        """Return the next message.
+
+        Raises:
+            anyio.EndOfStream: There is none.
+        """
+        return await self._receive()
 
     async def aclose(self) -> None:
         """Close the stream."""
