@@ -31,14 +31,14 @@ prove: .venv/dev.stamp ## Check the promises in every order of one or two deaths
 docs: .venv/docs.stamp ## Build the site strictly into build/site.
 	@$(BIN)/python -m docs.build
 
-console: ## Build the console's page from console/ into src/handrail/server/assets; needs Node 20.19 or newer.
+console: ## Build the console's page from console/ into src/handrail_server/assets; needs Node 20.19 or newer.
 	@cd console && npm ci --silent --no-audit --no-fund && npm run --silent build
 
 bench: .venv/dev.stamp ## Print what handrail costs, as ratios to a hand-written loop.
 	@$(BIN)/python -m benchmarks $(ARGS)
 
 conformance: .venv/dev.stamp ## Run the official MCP suite against handrail; Node and the suite are installed into build/.
-	@$(BIN)/python -W ignore -m tests.mcp.conformance $(ARGS)
+	@$(BIN)/python -W ignore -m tests.handrail_mcp.conformance $(ARGS)
 
 chaos: .venv/dev.stamp ## Kill 1,000 runs at random and count what was repeated or lost; at most 10 minutes.
 	@$(BIN)/python -m benchmarks.chaos $(ARGS)

@@ -43,8 +43,8 @@ async def langgraph_steps(rounds: int) -> list[Figure]:
     from langchain.agents import create_agent
     from langchain_core.tools import StructuredTool
 
-    from handrail.adapters.langchain import HandrailMiddleware
-    from handrail.testing.frameworks.on_langchain import ScriptedChat
+    from handrail_frameworks.bench.on_langchain import ScriptedChat
+    from handrail_frameworks.langchain import HandrailMiddleware
 
     model = ScriptedChat(script=_script())
 
@@ -72,7 +72,7 @@ async def pydantic_ai_steps(rounds: int) -> list[Figure]:
     from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
     from pydantic_ai.models.function import AgentInfo, FunctionModel
 
-    from handrail.adapters.pydantic_ai import HandrailToolset
+    from handrail_frameworks.pydantic_ai import HandrailToolset
 
     def answer(messages: list[Any], _: AgentInfo) -> ModelResponse:
         turn = len(messages) // 2
@@ -99,7 +99,7 @@ async def agents_invoker(rounds: int) -> list[Figure]:
     from agents import RunContextWrapper, function_tool
     from agents.tool_context import ToolContext
 
-    from handrail.adapters.openai_agents import as_function_tools
+    from handrail_frameworks.openai_agents import as_function_tools
 
     async def alook(order: str) -> str:
         return look(order)
@@ -144,7 +144,7 @@ def _runtime() -> hr.Runtime:
 
 
 def _script() -> list[Any]:
-    from handrail.testing.frameworks.scenarios import ScriptedTurn
+    from handrail_frameworks.bench.scenarios import ScriptedTurn
 
     turns = [
         ScriptedTurn(calls=[(f"c{number}", "look", json.dumps({"order": str(number)}))])

@@ -18,10 +18,10 @@ from typing import Any
 
 from handrail.events import ModelAsked
 from handrail.futures import result_now
-from handrail.server.access import Principal
-from handrail.server.hub import EventHub
-from handrail.server.run_index import RunFilter, RunIndex
 from handrail.stores.sqlite import SqliteStore
+from handrail_server.access import Principal
+from handrail_server.hub import EventHub
+from handrail_server.run_index import RunFilter, RunIndex
 
 RUNS = 100_000
 LISTENERS = 1_000

@@ -15,8 +15,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.console.conftest import find_browser
-from tests.console.desk import TICKET, Desk, open_desk
+from tests.handrail_server.console.conftest import find_browser
+from tests.handrail_server.console.desk import TICKET, Desk, open_desk
 
 import handrail as hr
 from handrail.messages import Turn

@@ -20,12 +20,12 @@ import handrail as hr
 from benchmarks import denominators, loops
 from benchmarks.measuring import Figure, best_of
 from handrail.dialects import Envelope, ServerDialect, WireDialect
-from handrail.dialects.prompts.dialect import PromptDialect
 from handrail.dialects.writing import pieces
 from handrail.models.http_model import HttpModel
 from handrail.ports import Request, Sandbox, SandboxJob
 from handrail.sandboxes.levels import SANDBOXED, list_sandboxes
 from handrail.testing import ScriptedServer
+from handrail_openmodels.prompts.dialect import PromptDialect
 
 WIRES = ("openai-chat", "openai-responses", "anthropic", "gemini", "cohere", "bedrock")
 

@@ -21,7 +21,7 @@ from tempfile import TemporaryDirectory
 from mcp import Client, types
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
-from handrail.mcp.pins import Pins
+from handrail_mcp.pins import Pins
 
 ROOT = Path(__file__).parents[1]
 AT_ONCE = 16
@@ -41,7 +41,7 @@ class Gateway:
         self.config.write_text(
             '[gateway]\n[[gateway.rules]]\nthen = "allow"\n[mcp.servers.one]\n'
             f"command = {json.dumps(sys.executable)}\n"
-            'args = ["-m", "tests.mcp.many", "stdio"]\n'
+            'args = ["-m", "tests.handrail_mcp.many", "stdio"]\n'
             f"cwd = {json.dumps(str(ROOT))}\nenv = {{ {table} }}\n"
             'trust = "hints"\n'
         )

@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, cast
 from benchmarks.measuring import Figure
 from handrail import plugins
 from handrail.dialects import dialect
-from handrail.dialects.prompts.dialect import PromptDialect
-from handrail.grammars import grammar
 from handrail.tools.toolset import Toolset
+from handrail_openmodels.grammars import grammar
+from handrail_openmodels.prompts.dialect import PromptDialect
 
 if TYPE_CHECKING:
-    from tests.grammars.random_model import Trial
+    from tests.handrail_openmodels.grammars.random_model import Trial
 
 SECONDS = 150.0
 """For the calls of the random model."""
@@ -51,7 +51,7 @@ def families() -> list[PromptDialect]:
 
 
 def _building(quick: bool) -> list[Figure]:
-    from tests.grammars.random_model import corpus_tools
+    from tests.handrail_openmodels.grammars.random_model import corpus_tools
 
     tools = corpus_tools(100)
     costs: dict[str, list[float]] = {"lark": [], "gbnf": []}
@@ -99,7 +99,7 @@ def _calls(seconds: float) -> list[Figure]:
 
 def _trials(first: int = 0) -> Iterator[tuple[PromptDialect, int, Trial | None]]:
     """Yield answers of the random model without end, from one family after the other, with their seeds."""
-    from tests.grammars.random_model import Vocabulary, try_answer
+    from tests.handrail_openmodels.grammars.random_model import Vocabulary, try_answer
 
     every = [(family, Vocabulary(family)) for family in families()]
     for start in count(first):

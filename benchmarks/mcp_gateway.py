@@ -286,10 +286,10 @@ async def _many_tools(count_of_tools: int) -> Figure:
     """Return seconds for the second list of many tools: the first one asks all servers."""
     from mcp import Client, types
 
-    from handrail.mcp.connection import McpConnection
-    from handrail.mcp.gateways.gateway import Gateway
-    from handrail.mcp.gateways.settings import GatewaySettings
-    from handrail.mcp.server_settings import ServerSettings
+    from handrail_mcp.connection import McpConnection
+    from handrail_mcp.gateways.gateway import Gateway
+    from handrail_mcp.gateways.settings import GatewaySettings
+    from handrail_mcp.server_settings import ServerSettings
 
     servers = 100
 

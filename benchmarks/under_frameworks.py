@@ -27,8 +27,8 @@ from tests.journeys.worlds import CLASSES, Far, declaration
 from benchmarks.chaos import kill_until_done, titles_of
 from benchmarks.verdicts import argument_parser, print_broken
 from handrail.testing.crashes import Child, opener
-from handrail.testing.frameworks.play import Case, load_player
-from handrail.testing.frameworks.scenarios import Scenario, ScriptedTurn, Step
+from handrail_frameworks.bench.play import Case, load_player
+from handrail_frameworks.bench.scenarios import Scenario, ScriptedTurn, Step
 
 TARGETS = {
     "langgraph": "langchain",
@@ -192,7 +192,7 @@ def kill_conversations(
     for target in targets:
         # imported once, for all the processes that are forked
         load_player(target)
-        import_module(f"handrail.adapters.{TARGETS[target]}")
+        import_module(f"handrail_frameworks.{TARGETS[target]}")
     import_module("handrail.sync")
     opener(store)
     verdict = Verdict()

@@ -7,9 +7,9 @@ import httpx2
 from starlette.applications import Starlette
 
 import handrail as hr
-from handrail.server.endpoints import Endpoints
 from handrail.stores.memory_runs import FullMemoryStore
 from handrail.testing import ScriptedModel, call
+from handrail_server.endpoints import Endpoints
 
 
 @hr.tool(effect="destructive")

@@ -18,7 +18,7 @@ import msgspec
 import handrail as hr
 from handrail.ports import JobEnded, SandboxJob
 from handrail.sandboxes.levels import choose_sandbox
-from handrail.toolbox.run_python import RunPython
+from handrail_toolbox.run_python import RunPython
 
 MOST_BYTES = 32 * 1024 * 1024
 GRACE_S = 10.0

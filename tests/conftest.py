@@ -59,10 +59,10 @@ MARKED_BY_PATH = {
     "proof": ["journeys/*", "testing/test_crashes.py", "apps/test_ops_killed.py"],
     "slow": [
         "docs/test_examples.py", "docs/test_pages.py", "docs/test_site.py", "apps/*", "cli/*",
-        "sandboxes/*", "workers/test_processes.py", "workers/test_sandboxed.py", "toolbox/test_run_python.py",
-        "toolbox/test_sql.py", "toolbox/test_kubernetes.py", "models/test_completion.py",
-        "mcp/test_server*.py", "core/test_planning.py", "tools/test_materialize.py", "schemas/test_schema_suite.py",
-        "dialects/wires/*", "dialects/prompts/*", "typing/*",
+        "sandboxes/*", "workers/test_processes.py", "workers/test_sandboxed.py", "core/test_planning.py",
+        "tools/test_materialize.py", "schemas/test_schema_suite.py", "dialects/wires/*", "typing/*",
+        "handrail_mcp/test_server*.py", "handrail_openmodels/prompts/*", "handrail_openmodels/test_completion.py",
+        "handrail_toolbox/test_run_python.py", "handrail_toolbox/test_sql.py", "handrail_toolbox/test_kubernetes.py",
     ],
 }  # fmt: skip
 """What whole files need. A single test is marked where it stands."""

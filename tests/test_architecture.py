@@ -1,6 +1,7 @@
 """The folders show the architecture: a module imports only from folders that stand before its own.
 
-`CONTRIBUTING.md` draws the same order for people.
+`CONTRIBUTING.md` draws the same order for people. Beside `handrail`, which is the core, are its satellites: each
+imports the core and no other satellite, and the core names none of them.
 """
 
 import ast
@@ -13,13 +14,18 @@ from pathlib import Path
 
 import handrail
 
-SRC = Path(handrail.__file__).parent
+SRC = Path(handrail.__file__).parents[1]
 
 VALUES = {
     "errors", "calls", "messages", "effects", "events", "context", "records", "invisible",
     "ports", "plugins", "futures", "logs", "process_identity", "surroundings", "_lazy", "_version",
 }  # fmt: skip
 """Modules at the top that everybody uses. They import nothing but each other."""
+
+SATELLITES = {
+    "handrail_mcp", "handrail_server", "handrail_toolbox", "handrail_openmodels", "handrail_frameworks",
+}  # fmt: skip
+"""The packages beside the core."""
 
 FLOORS: list[set[str]] = [
     VALUES,
@@ -29,20 +35,45 @@ FLOORS: list[set[str]] = [
     {"tools"},
     {"core"},
     {"audit", "journal", "workers", "dialects", "linting"},
-    {"runs", "observers", "grammars"},
+    {"runs", "observers"},
     {"engine", "stores", "models", "selectors", "approvers"},
-    {"workflows", "admin", "toolbox", "history", "serving"},
-    {"dispatch", "training"},
+    {"workflows", "admin", "history", "serving"},
+    {"dispatch"},
     {"sync"},
     {"runtime"},
     {"sessions"},
-    {"adapters"},
-    {"mcp"},
-    {"server"},
     {"testing"},
     {"pytest_plugin", "cli"},
+    SATELLITES,
 ]
-"""From the ground up. A room, which is a folder or a module at the top, uses rooms of lower floors only."""
+"""From the ground up. A room, which is a folder or a module at the top of the core, or a satellite, uses rooms of lower
+floors only."""
+
+NOT_YET = {
+    ("__init__", "handrail_frameworks.adopting"),
+    ("__init__", "handrail_mcp"),
+    ("__init__", "handrail_openmodels.grammars"),
+    ("__init__", "handrail_toolbox.openapi"),
+    ("cli.commands.demo", "handrail_mcp.demo.mcp_story"),
+    ("cli.commands.demo", "handrail_server.consoles"),
+    ("cli.commands.demo", "handrail_server.hub"),
+    ("cli.commands.runs", "handrail_openmodels.training"),
+    ("cli.commands.runs", "handrail_openmodels.training.exporting"),
+    ("cli.commands.runs", "handrail_openmodels.training.forms"),
+    ("cli.commands.runs", "handrail_openmodels.training.selection"),
+    ("cli.commands.runs", "handrail_server.consoles"),
+    ("cli.commands.serve", "handrail_mcp"),
+    ("cli.commands.serve", "handrail_server.consoles"),
+    ("cli.commands.tools", "handrail_toolbox.openapi"),
+    ("cli.loading", "handrail_mcp.servers"),
+    ("cli.loading", "handrail_toolbox.openapi"),
+    ("handrail_server.mcp_routes", "handrail_mcp.pins"),
+    ("sandboxes.builtin", "handrail_toolbox.sandboxes.monty"),
+    ("sandboxes.builtin", "handrail_toolbox.sandboxes.wasm"),
+    ("testing", "handrail_openmodels.prompts.completion_wire"),
+    ("testing", "handrail_openmodels.prompts.dialect"),
+}
+"""Imports of a satellite that break the rule. The list only shrinks."""
 
 FLOOR_OF = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 DOORS = {"__init__", "__main__"}
@@ -66,13 +97,16 @@ def folders() -> list[Path]:
 
 
 def name_of(path: Path) -> str:
-    """Return a module's name below `handrail`, such as `core.batch`; a package's own module has its folder's name."""
-    return ".".join(path.relative_to(SRC).with_suffix("").parts).removesuffix(
-        ".__init__"
-    )
+    """Return a module's name: that of the core is without `handrail`, such as `core.batch`."""
+    return short_name(".".join(path.relative_to(SRC).with_suffix("").parts))
+
+
+def short_name(name: str) -> str:
+    return name.removeprefix("handrail.").removesuffix(".__init__")
 
 
 NAMES = {name_of(path) for path in modules()}
+PACKAGES = {"handrail", *SATELLITES}
 
 
 def imports_of(path: Path) -> Iterator[tuple[str, int]]:
@@ -86,11 +120,8 @@ def imports_of(path: Path) -> Iterator[tuple[str, int]]:
             case _:
                 continue
         for name in wanted:
-            if name.split(".")[0] == "handrail":
-                yield (
-                    module_of(name.removeprefix("handrail").removeprefix(".")),
-                    node.lineno,
-                )
+            if name.split(".")[0] in PACKAGES:
+                yield module_of(short_name(name)), node.lineno
 
 
 def module_of(name: str) -> str:
@@ -114,17 +145,27 @@ def test_every_import_points_down():
         for path in modules()
         for name, line in imports_of(path)
         if not may_import(room_of(name_of(path)), room_of(name))
+        and (name_of(path), name) not in NOT_YET
     ]
     assert wrong == []
 
 
 def may_import(here: str, there: str) -> bool:
-    if here == there or here in DOORS or {here, there} <= VALUES:
+    if here == there or {here, there} <= VALUES:
         return True
+    if here in DOORS:
+        return there not in SATELLITES
     if there in DOORS:
         # the demo and the projects of `handrail new` are written as a user writes
-        return here == "cli"
+        return here == "cli" or here in SATELLITES
     return FLOOR_OF[there] < FLOOR_OF[here]
+
+
+def test_whatever_is_listed_as_not_yet_mended_is_still_there():
+    found = {
+        (name_of(path), name) for path in modules() for name, _ in imports_of(path)
+    }
+    assert NOT_YET - found == set()
 
 
 def test_no_modules_import_one_another_in_a_circle():
@@ -192,9 +233,9 @@ BROUGHT_BY_USERS = {
 
 
 def test_what_is_imported_is_declared_and_what_is_declared_is_imported():
-    told = tomllib.loads(
-        (SRC.parents[1] / "pyproject.toml").read_text(encoding="utf-8")
-    )["project"]
+    told = tomllib.loads((SRC.parent / "pyproject.toml").read_text(encoding="utf-8"))[
+        "project"
+    ]
     extras = told["optional-dependencies"]
     of_users = [
         each
@@ -205,7 +246,7 @@ def test_what_is_imported_is_declared_and_what_is_declared_is_imported():
     declared = {re.match(r"[A-Za-z0-9_.\-]+", each)[0] for each in listed}
     roots = {root for path in modules() for root in roots_of(path)} - {
         *sys.stdlib_module_names,
-        "handrail",
+        *PACKAGES,
     }
     imported = {
         OF_A_DISTRIBUTION.get(root, root.replace("_", "-"))
@@ -248,10 +289,10 @@ def test_the_time_comes_from_one_clock_that_a_simulation_moves():
     exempt = {
         "surroundings.clock",
         "sandboxes.supervisor",
-        "sandboxes.python_guest.program",
         "testing.cluster.kubectl",
-        "testing.frameworks.play",
-        "testing.frameworks.scenarios",
+        "handrail_frameworks.bench.play",
+        "handrail_frameworks.bench.scenarios",
+        "handrail_toolbox.sandboxes.python_guest.program",
     }
     measures = {"perf_counter", "time_ns", "gmtime"}
     others = [

@@ -12,16 +12,14 @@ from benchmarks.costs import IMPORTS, import_calls
 import handrail
 from tests.test_architecture import BROUGHT_BY_USERS
 
-SRC = Path(handrail.__file__).parent
+SRC = Path(handrail.__file__).parents[1]
 MODULES = sorted(
-    ".".join(("handrail", *path.relative_to(SRC).with_suffix("").parts)).removesuffix(
-        ".__init__"
-    )
+    ".".join(path.relative_to(SRC).with_suffix("").parts).removesuffix(".__init__")
     for path in SRC.rglob("*.py")
 )
 
 
-UNDER_FRAMEWORKS = ("handrail.adapters.", "handrail.testing.frameworks.")
+UNDER_FRAMEWORKS = "handrail_frameworks."
 
 
 @pytest.mark.parametrize("name", MODULES)

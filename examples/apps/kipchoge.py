@@ -24,10 +24,10 @@ from handrail.messages import ToolMessage
 from handrail.testing import ScriptedServer, call
 from handrail.testing.mediawiki import MediaWiki
 from handrail.testing.tavily import Tavily
-from handrail.toolbox.calculator import calculate
-from handrail.toolbox.units import convert_units
-from handrail.toolbox.web import WebSearch
-from handrail.toolbox.wikipedia import Wikipedia
+from handrail_toolbox.calculator import calculate
+from handrail_toolbox.units import convert_units
+from handrail_toolbox.web import WebSearch
+from handrail_toolbox.wikipedia import Wikipedia
 
 QUESTION = (
     "If Eliud Kipchoge could keep up the pace of his record marathon, how many thousand hours would he need to run "

@@ -18,8 +18,8 @@ from rich.text import Text
 import handrail as hr
 from handrail import plugins
 from handrail.cli.printer import console
-from handrail.dialects.prompts.dialect import PromptDialect
 from handrail.testing import WIRES, ScriptedServer, call
+from handrail_openmodels.prompts.dialect import PromptDialect
 
 QUESTION = "How warm is it in 北京?"
 FEW = [*WIRES, "hermes", "llama3.1", "mistral-v3-tekken", "harmony"]

@@ -19,7 +19,7 @@ from handrail.cli.printer import Printer, console
 from handrail.cli.timeline import Timeline
 from handrail.testing import ScriptedApprover, ScriptedModel, call
 from handrail.testing.cluster import FAKE_KUBECTL, Deployment, Pods, StandInCluster
-from handrail.toolbox.kubernetes import Kubernetes
+from handrail_toolbox.kubernetes import Kubernetes
 
 QUESTION = "api-gateway is slow. Why? Mend it if you can."
 SYSTEM = (

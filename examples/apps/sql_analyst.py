@@ -22,7 +22,7 @@ from time import perf_counter
 import handrail as hr
 from handrail.events import CallFinished
 from handrail.testing import ScriptedModel, call
-from handrail.toolbox.sql import Databases
+from handrail_toolbox.sql import Databases
 
 QUESTION = "Which city spent most in 2025, and how much?"
 SYSTEM = "You are an analyst. Look at the tables first, let the database do the arithmetic, and answer with the figure."

@@ -7,9 +7,9 @@ from google.adk.runners import InMemoryRunner
 from google.genai import types
 
 import handrail as hr
-from handrail.adapters.adk import HandrailBaseToolset
-from handrail.testing.frameworks.on_adk import CONFIRMATION, ScriptedLlm
-from handrail.testing.frameworks.scenarios import ScriptedTurn
+from handrail_frameworks.adk import HandrailBaseToolset
+from handrail_frameworks.bench.on_adk import CONFIRMATION, ScriptedLlm
+from handrail_frameworks.bench.scenarios import ScriptedTurn
 
 
 @hr.tool(effect="write", approve="amount > 100")

@@ -7,9 +7,9 @@ from agno.agent import Agent
 from agno.db.sqlite import SqliteDb
 
 import handrail as hr
-from handrail.adapters.agno import as_functions, review
-from handrail.testing.frameworks.on_agno import ScriptedAgnoModel
-from handrail.testing.frameworks.scenarios import ScriptedTurn
+from handrail_frameworks.agno import as_functions, review
+from handrail_frameworks.bench.on_agno import ScriptedAgnoModel
+from handrail_frameworks.bench.scenarios import ScriptedTurn
 
 
 @hr.tool(effect="write", approve="amount > 100")

@@ -7,9 +7,9 @@ from strands import Agent
 from strands.session.file_session_manager import FileSessionManager
 
 import handrail as hr
-from handrail.adapters.strands import as_tools
-from handrail.testing.frameworks.on_strands import ScriptedStrandsModel
-from handrail.testing.frameworks.scenarios import ScriptedTurn
+from handrail_frameworks.bench.on_strands import ScriptedStrandsModel
+from handrail_frameworks.bench.scenarios import ScriptedTurn
+from handrail_frameworks.strands import as_tools
 
 
 @hr.tool(effect="write", approve="amount > 100")

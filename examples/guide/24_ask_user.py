@@ -5,7 +5,7 @@ from tempfile import TemporaryDirectory
 
 import handrail as hr
 from handrail.testing import ScriptedServer, call
-from handrail.toolbox.asking import ask_user
+from handrail_toolbox.asking import ask_user
 
 
 @hr.tool(effect="write", deferred=True, timeout_s=5)

@@ -5,7 +5,7 @@ import tempfile
 from pathlib import Path
 
 import handrail as hr
-from handrail.toolbox.run_python import RunPython
+from handrail_toolbox.run_python import RunPython
 
 FOLDER = Path(tempfile.gettempdir(), "handrail-levels")
 

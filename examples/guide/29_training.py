@@ -6,7 +6,7 @@ from tempfile import TemporaryDirectory
 import handrail as hr
 from handrail.stores.sqlite import SqliteStore
 from handrail.testing import ScriptedModel, call
-from handrail.training import TrainingExport, export_runs, read_row
+from handrail_openmodels.training import TrainingExport, export_runs, read_row
 
 
 @hr.tool(effect="read")

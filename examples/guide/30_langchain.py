@@ -5,9 +5,9 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
 
 import handrail as hr
-from handrail.adapters.langchain import HandrailMiddleware
-from handrail.testing.frameworks.on_langchain import ScriptedChat
-from handrail.testing.frameworks.scenarios import ScriptedTurn
+from handrail_frameworks.bench.on_langchain import ScriptedChat
+from handrail_frameworks.bench.scenarios import ScriptedTurn
+from handrail_frameworks.langchain import HandrailMiddleware
 
 paid: list[int] = []
 

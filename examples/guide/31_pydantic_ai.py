@@ -6,7 +6,7 @@ from pydantic_ai.models.function import FunctionModel
 from pydantic_ai.toolsets import FunctionToolset
 
 import handrail as hr
-from handrail.adapters.pydantic_ai import HandrailToolset
+from handrail_frameworks.pydantic_ai import HandrailToolset
 
 
 @hr.tool(effect="write", approve="amount > 100")

@@ -6,9 +6,9 @@ import json
 from agents import Agent, RunConfig, Runner, RunState
 
 import handrail as hr
-from handrail.adapters.openai_agents import as_function_tools
-from handrail.testing.frameworks.on_openai_agents import ScriptedAgentsModel
-from handrail.testing.frameworks.scenarios import ScriptedTurn
+from handrail_frameworks.bench.on_openai_agents import ScriptedAgentsModel
+from handrail_frameworks.bench.scenarios import ScriptedTurn
+from handrail_frameworks.openai_agents import as_function_tools
 
 
 @hr.tool(effect="write", approve="amount > 100")

@@ -5,10 +5,10 @@ import asyncio
 import httpx2
 
 import handrail as hr
-from handrail.server.app import create_app
-from handrail.server.deployment import Deployment
 from handrail.stores.memory_runs import FullMemoryStore
 from handrail.testing import ScriptedModel, call
+from handrail_server.app import create_app
+from handrail_server.deployment import Deployment
 
 
 @hr.tool(effect="destructive")

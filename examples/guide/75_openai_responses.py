@@ -9,8 +9,8 @@ import openai
 from starlette.applications import Starlette
 
 import handrail as hr
-from handrail.server.endpoints import Endpoints
 from handrail.testing import ScriptedModel, call
+from handrail_server.endpoints import Endpoints
 
 
 @hr.tool(effect="write", approve="amount > 100")

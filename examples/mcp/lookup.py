@@ -10,10 +10,10 @@ the stand-ins of `handrail.testing`.
 import os
 
 import handrail as hr
-from handrail.toolbox.calculator import calculate
-from handrail.toolbox.units import convert_units
-from handrail.toolbox.web import WebSearch
-from handrail.toolbox.wikipedia import Wikipedia
+from handrail_toolbox.calculator import calculate
+from handrail_toolbox.units import convert_units
+from handrail_toolbox.web import WebSearch
+from handrail_toolbox.wikipedia import Wikipedia
 
 encyclopedia = Wikipedia(api=os.environ["WIKIPEDIA_API"]) if "WIKIPEDIA_API" in os.environ else Wikipedia()
 web = []

@@ -7,8 +7,8 @@ handrail chat --tools examples/toolbox/databases.py --model openai:NAME
 
 import os
 
-from handrail.toolbox.desk import SupportDesk
-from handrail.toolbox.sql import Databases
+from handrail_toolbox.desk import SupportDesk
+from handrail_toolbox.sql import Databases
 
 # get_user, list_tickets, create_ticket, close_ticket, update_plan, redeem_promo, list_orders, place_order
 desk = SupportDesk("sqlite:///desk.db")

@@ -7,10 +7,10 @@ handrail chat --tools examples/toolbox/desk.py --model openai:NAME
 
 from pathlib import Path
 
-from handrail.toolbox.documents import Documents
-from handrail.toolbox.files import Files
-from handrail.toolbox.mail import SendEmail, Server
-from handrail.toolbox.run_python import RunPython
+from handrail_toolbox.documents import Documents
+from handrail_toolbox.files import Files
+from handrail_toolbox.mail import SendEmail, Server
+from handrail_toolbox.run_python import RunPython
 
 HERE = Path(__file__).parent
 ORDERS = b"order,euros\nA-1,49\nA-2,480\n"

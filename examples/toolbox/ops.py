@@ -5,7 +5,7 @@ handrail call top_pods '{"namespace": "shop"}' --tools examples/toolbox/ops.py
 handrail chat --tools examples/toolbox/ops.py --model openai:NAME
 """
 
-from handrail.toolbox.kubernetes import Kubernetes
+from handrail_toolbox.kubernetes import Kubernetes
 
 # Six tools over two namespaces of one cluster; the model need not name the only context. A restart always asks.
 kubernetes = Kubernetes(contexts=["staging"], namespaces=["shop", "billing"])

@@ -7,11 +7,11 @@ handrail chat --tools examples/toolbox/web.py --model openai:NAME
 import os
 
 from handrail.network.egress import Egress
-from handrail.toolbox.calculator import calculate
-from handrail.toolbox.units import convert_units
-from handrail.toolbox.web import WebSearch
-from handrail.toolbox.webpage import ReadPage
-from handrail.toolbox.wikipedia import Wikipedia
+from handrail_toolbox.calculator import calculate
+from handrail_toolbox.units import convert_units
+from handrail_toolbox.web import WebSearch
+from handrail_toolbox.webpage import ReadPage
+from handrail_toolbox.wikipedia import Wikipedia
 
 TOOLS = [calculate, convert_units]
 

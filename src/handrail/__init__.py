@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any
 from handrail._version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from handrail import mcp as mcp
+    import handrail_mcp as _mcp
     from handrail import selectors as selectors
     from handrail import testing as testing
-    from handrail.adapters.adopting import adopt as adopt
     from handrail.calls import Media as Media
     from handrail.calls import Page as Page
     from handrail.calls import ToolCall as ToolCall
@@ -56,7 +55,6 @@ if TYPE_CHECKING:
     from handrail.errors import StoreUnavailable as StoreUnavailable
     from handrail.errors import ToolDefinitionError as ToolDefinitionError
     from handrail.errors import ToolError as ToolError
-    from handrail.grammars import grammar as grammar
     from handrail.linting import lint as lint
     from handrail.messages import AssistantMessage as AssistantMessage
     from handrail.messages import Options as Options
@@ -77,7 +75,6 @@ if TYPE_CHECKING:
     from handrail.sessions.session import Session as Session
     from handrail.sessions.session import SyncSession as SyncSession
     from handrail.sync import SyncRuntime as SyncRuntime
-    from handrail.toolbox.openapi import openapi as openapi
     from handrail.tools.function_tool import FunctionTool as FunctionTool
     from handrail.tools.function_tool import tool as tool
     from handrail.tools.tool import BaseTool as BaseTool
@@ -86,11 +83,14 @@ if TYPE_CHECKING:
     from handrail.workflows import SyncWorkflow as SyncWorkflow
     from handrail.workflows import Workflow as Workflow
 
+    mcp = _mcp
+    from handrail_frameworks.adopting import adopt as adopt
+    from handrail_openmodels.grammars import grammar as grammar
+    from handrail_toolbox.openapi import openapi as openapi
+
 _MODULES = {
-    **{
-        name: name
-        for name in ("dialects", "errors", "events", "mcp", "selectors", "testing")
-    },
+    **{name: name for name in ("dialects", "errors", "events", "selectors", "testing")},
+    "mcp": "handrail_mcp",
     "jsontext": "parsing.jsontext",
     "planning": "core.planning",
 }
@@ -106,7 +106,6 @@ _HOME_OF = {
         "errors": "Code ConfigError DuplicateToolError Failure FarFailure FarRefusal HandrailError MissingInjection "
         "ModelError NoEffect RunWaits SetupError StoreUnavailable ToolDefinitionError ToolError",
         "core.flow": "Forbid Require Step",
-        "grammars": "grammar",
         "linting": "lint",
         "messages": "AssistantMessage Options SystemMessage ToolMessage Turn Usage UserMessage",
         "network.clients": "async_http_client http_client",
@@ -121,12 +120,13 @@ _HOME_OF = {
         "sessions.session": "Session SyncSession",
         "core.structured_output": "Form",
         "sync": "SyncRuntime",
-        "toolbox.openapi": "openapi",
-        "adapters.adopting": "adopt",
         "tools.function_tool": "FunctionTool tool",
         "tools.tool": "BaseTool Then",
         "tools.toolset": "Toolset",
         "workflows": "SyncWorkflow Workflow",
+        "handrail_frameworks.adopting": "adopt",
+        "handrail_openmodels.grammars": "grammar",
+        "handrail_toolbox.openapi": "openapi",
     }.items()
     for name in names.split()
 }
@@ -136,12 +136,16 @@ __all__ = [*_HOME_OF, *_MODULES]  # every entry is a string
 
 def __getattr__(name: str) -> Any:
     if home := _MODULES.get(name):
-        return import_module(f"handrail.{home}")
+        return import_module(_full_name(home))
     if home := _HOME_OF.get(name):
         # from now on without a search
-        found = globals()[name] = getattr(import_module(f"handrail.{home}"), name)
+        found = globals()[name] = getattr(import_module(_full_name(home)), name)
         return found
     raise AttributeError(f"module 'handrail' has no attribute {name!r}")
+
+
+def _full_name(home: str) -> str:
+    return home if home.startswith("handrail_") else f"handrail.{home}"
 
 
 def __dir__() -> list[str]:

@@ -52,7 +52,7 @@ UNPROMPTED = (
 """Dialects that read answers and write no prompts, so that no model can be asked in them."""
 # fmt: on
 PROMPTS: dict[str, str] = {
-    name: f"handrail.dialects.prompts.{module}:DIALECTS"
+    name: f"handrail_openmodels.prompts.{module}:DIALECTS"
     for module, names in _PROMPTS.items()
     for name in names
 }
@@ -74,7 +74,7 @@ _OURS: dict[str, Mapping[str, str] | str] = {
         "cohere": "handrail.dialects.wires.cohere:DIALECT",
         "bedrock": "handrail.dialects.wires.bedrock:DIALECT",
         **PROMPTS,
-        **dict.fromkeys(UNPROMPTED, "handrail.dialects.prompts.read_only:DIALECTS"),
+        **dict.fromkeys(UNPROMPTED, "handrail_openmodels.prompts.read_only:DIALECTS"),
     },
     "models": "handrail.models.provider_table:MODELS",
     "stores": {
@@ -97,8 +97,8 @@ _OURS: dict[str, Mapping[str, str] | str] = {
         "handrail.sandboxes.builtin:KNOWN",
     ),
     "notifiers": {
-        "mail": "handrail.toolbox.notifying:mail_from",
-        "webhook": "handrail.toolbox.notifying:Webhook",
+        "mail": "handrail_toolbox.notifying:mail_from",
+        "webhook": "handrail_toolbox.notifying:Webhook",
     },
     "observers": {"otel": "handrail.observers.otel:Tracing"},
     "approvers": {"terminal": "handrail.approvers.terminal:TerminalApprover"},

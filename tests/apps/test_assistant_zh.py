@@ -10,7 +10,7 @@ import handrail as hr
 from handrail.testing import ScriptedApprover, ScriptedModel
 from handrail.testing.checklist import check
 from handrail.testing.mail import Mailbox
-from handrail.toolbox.mail import SendEmail, Server
+from handrail_toolbox.mail import SendEmail, Server
 
 FILE = Path(__file__).parents[2] / "examples/apps/assistant_zh.py"
 

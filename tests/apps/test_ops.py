@@ -11,7 +11,7 @@ import pytest
 from handrail.messages import ToolMessage
 from handrail.testing import ScriptedApprover, ScriptedModel
 from handrail.testing.cluster import FAKE_KUBECTL, StandInCluster
-from handrail.toolbox.kubernetes import Kubernetes
+from handrail_toolbox.kubernetes import Kubernetes
 
 FILE = Path(__file__).parents[2] / "examples/apps/ops.py"
 

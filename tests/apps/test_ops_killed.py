@@ -39,7 +39,7 @@ def test_a_restart_in_which_the_process_died_happened_once_and_the_answer_arrive
         reach = f"[{cluster.context!r}], namespaces=['shop'], kubeconfig={str(cluster.kubeconfig)!r}"
         tools = tmp_path / "ops_tools.py"
         tools.write_text(
-            "from handrail.toolbox.kubernetes import Kubernetes\n"
+            "from handrail_toolbox.kubernetes import Kubernetes\n"
             f"tools = Kubernetes(contexts={reach}, kubectl={str(kubectl)!r})\n",
             encoding="utf-8",
         )

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from mcp import types
 
-from handrail.cli.commands.gateway.today import read_since
 from handrail.cli.exits import Exit
-from handrail.mcp.pins import Pins
 from handrail.records import AuditEntry, AuditRecord
 from handrail.stores.sqlite import SqliteStore
+from handrail_mcp.commands.gateway.today import read_since
+from handrail_mcp.pins import Pins
 from tests.support.terminals import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
@@ -36,7 +36,7 @@ def gateway(cli, tmp_path):
 def client_file(tmp_path):
     entry = {
         "command": sys.executable,
-        "args": ["-m", "tests.mcp.many", "stdio"],
+        "args": ["-m", "tests.handrail_mcp.many", "stdio"],
         "cwd": str(ROOT),
         "env": {"MANY_NAME": "one", "MANY_EFFECTS": str(tmp_path / "effects")},
     }
@@ -186,7 +186,7 @@ def test_hostile_names_and_descriptions_are_shown_and_steer_no_terminal(
 ):
     (tmp_path / "gateway.toml").write_text(
         f"[mcp.servers.h]\ncommand = {json.dumps(sys.executable)}\n"
-        f'args = ["-m", "tests.mcp.rogue", "hostile"]\ncwd = {json.dumps(str(ROOT))}\n'
+        f'args = ["-m", "tests.handrail_mcp.rogue", "hostile"]\ncwd = {json.dumps(str(ROOT))}\n'
     )
     for words in (
         ["list"],

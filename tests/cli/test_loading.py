@@ -121,7 +121,7 @@ def test_two_tools_of_one_name_are_refused(file):
     ("shop.yaml", "openapi:shop.yaml"),
     # a document of a service, most likely
     ("shop.json", "openapi:shop.json"),
-    ("handrail.toolbox", "name one of its modules with it: .*calculator"),
+    ("handrail_toolbox", "name one of its modules with it: .*calculator"),
 ])  # fmt: skip
 def test_a_place_that_is_none_is_told(place, says):
     with pytest.raises(ConfigError, match=says):
@@ -162,7 +162,7 @@ def test_a_class_of_toolsets_is_told_alike(file, place):
 
 def test_a_class_that_must_be_told_something_is_shown_with_room_for_it():
     with pytest.raises(ConfigError, match=r"files = Files\(\.\.\.\)"):
-        tools_from(["handrail.toolbox.files"])
+        tools_from(["handrail_toolbox.files"])
 
 
 @pytest.mark.parametrize(

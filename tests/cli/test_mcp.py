@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-DEPOT = shlex.join([sys.executable, str(ROOT / "tests/mcp/depot.py"), "stdio"])
+DEPOT = shlex.join([sys.executable, str(ROOT / "tests/handrail_mcp/depot.py"), "stdio"])
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def write_settings(folder, text):
 SETTINGS = f"""
 [mcp.servers.depot]
 command = {sys.executable!r}
-args = ['{ROOT / "tests/mcp/depot.py"}', 'stdio']
+args = ['{ROOT / "tests/handrail_mcp/depot.py"}', 'stdio']
 env = {{ DEPOT_EFFECTS = "${{DEPOT_EFFECTS}}" }}
 trust = "hints"
 

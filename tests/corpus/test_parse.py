@@ -12,11 +12,11 @@ import pytest
 
 import handrail as hr
 from handrail.calls import ToolCall
-from handrail.dialects.prompts import reader as texts
-from handrail.dialects.prompts.parameter_calls import ParameterCalls
-from handrail.dialects.prompts.syntaxes import SYNTAXES
 from handrail.messages import ArgumentsDelta, ReasoningDelta, TextDelta, Turn
 from handrail.parsing import jsontext
+from handrail_openmodels.prompts import reader as texts
+from handrail_openmodels.prompts.parameter_calls import ParameterCalls
+from handrail_openmodels.prompts.syntaxes import SYNTAXES
 from tests.support.corpus import rows
 
 ROWS = rows("dialects/parse_cases.jsonl")

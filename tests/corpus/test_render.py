@@ -8,10 +8,10 @@ from datetime import date
 import pytest
 
 import handrail as hr
-from handrail.dialects.prompts import mistral
 from handrail.errors import ConfigError
 from handrail.messages import ToolMessage, conversation_of
 from handrail.ports import Described
+from handrail_openmodels.prompts import mistral
 from tests.support.corpus import rows
 
 RENDERED = rows("dialects/render_cases.jsonl")

@@ -8,11 +8,9 @@ import pytest
 
 import handrail
 
-SRC = Path(handrail.__file__).parent
+SRC = Path(handrail.__file__).parents[1]
 MODULES = sorted(
-    ".".join(("handrail", *path.relative_to(SRC).with_suffix("").parts)).removesuffix(
-        ".__init__"
-    )
+    ".".join(path.relative_to(SRC).with_suffix("").parts).removesuffix(".__init__")
     for path in SRC.rglob("*.py")
     if ">>> " in path.read_text(encoding="utf-8")
 )

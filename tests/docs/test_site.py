@@ -14,11 +14,11 @@ from handrail.cli import COMMANDS, options
 from handrail.cli import settings as cli_settings
 from handrail.errors import Code
 from handrail.linting import Settings
-from handrail.mcp import server_settings
 from handrail.models.providers import PROVIDERS
 from handrail.tools.tool import BaseTool
+from handrail_mcp import server_settings
 
-SRC = Path(hr.__file__).parent
+SRC = Path(hr.__file__).parents[1]
 CONFIGURATION = (build.DOCS / "reference/configuration.md").read_text(encoding="utf-8")
 
 
@@ -62,7 +62,7 @@ def test_every_command_is_on_the_page_of_the_command_line(name):
 
 
 def test_every_error_code_is_in_the_reference():
-    members = (SRC / "errors.py").read_text(encoding="utf-8")
+    members = (SRC / "handrail/errors.py").read_text(encoding="utf-8")
     assert [code for code in Code if f'{code} = "{code}"' not in members] == []
     assert build.page_of("Code") == "errors"
 

@@ -11,7 +11,7 @@ from typing import Annotated
 import pytest
 
 import handrail as hr
-from handrail.adapters.adopting import give_bodies
+from handrail_frameworks.adopting import give_bodies
 from tests.support.drivers import BOUND_S
 
 SCHEMA = {

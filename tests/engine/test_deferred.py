@@ -12,7 +12,7 @@ from handrail.calls import arguments_text
 from handrail.futures import result_now
 from handrail.stores.memory import MemoryStore
 from handrail.testing import ManualClock, ScriptedModel, call
-from handrail.toolbox.asking import ask_user
+from handrail_toolbox.asking import ask_user
 from tests.support.drivers import BOUND_S
 
 

@@ -7,8 +7,8 @@ import pytest
 import handrail as hr
 from handrail import testing
 from handrail.calls import Media
-from handrail.mcp.answers import write_answer
-from handrail.toolbox.openapi import openapi
+from handrail_mcp.answers import write_answer
+from handrail_toolbox.openapi import openapi
 from tests.test_invisible import HIDDEN, TAGS
 
 pytestmark = pytest.mark.anyio

@@ -11,7 +11,7 @@ import pytest
 
 import handrail as hr
 from handrail.testing import ScriptedServer, call
-from tests.server.served import PATIENCE_S, served_process, wait_until
+from tests.handrail_server.served import PATIENCE_S, served_process, wait_until
 from tests.support.terminals import program_in_terminal
 
 TOOLS = '''

@@ -14,10 +14,10 @@ import aiohttp
 import httpx
 
 import handrail as hr
-from handrail.network import aiohttp as for_aiohttp
-from handrail.network import httpx as for_httpx
-from handrail.network import requests as for_requests
-from handrail.toolbox.webpage import ReadPage
+from handrail_toolbox.network import aiohttp as for_aiohttp
+from handrail_toolbox.network import httpx as for_httpx
+from handrail_toolbox.network import requests as for_requests
+from handrail_toolbox.webpage import ReadPage
 
 TIMEOUT_S = 0.3
 CERTIFICATES = ssl.create_default_context()

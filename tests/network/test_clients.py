@@ -18,8 +18,8 @@ from handrail.network.clients import AsyncHttpx2Transport, http_client
 from handrail.network.connections import make_client, proxy_for
 from handrail.network.egress import Egress, is_public, system_resolve
 from handrail.testing.loopback import Answer, Loopback
-from handrail.toolbox.webpage import ReadPage
-from handrail.toolbox.wikipedia import Wikipedia
+from handrail_toolbox.webpage import ReadPage
+from handrail_toolbox.wikipedia import Wikipedia
 
 EXAMPLE = "93.184.215.14"
 

@@ -17,7 +17,7 @@ from handrail.network.proxy import EgressProxy
 from handrail.ports import SandboxJob
 from handrail.sandboxes.bubblewrap import Bubblewrap
 from handrail.testing.loopback import Answer, Loopback
-from handrail.toolbox.run_python import RunPython
+from handrail_toolbox.run_python import RunPython
 from tests.network.clients import Door
 from tests.network.fetched import fetch
 from tests.support.boxes import isolated

@@ -23,7 +23,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 import handrail as hr
 from handrail import testing
 from handrail.observers.otel import Tracing
-from handrail.toolbox.fetching import HttpTool
+from handrail_toolbox.fetching import HttpTool
 from tests.observers.support import recorded
 
 __all__ = ["recorded"]

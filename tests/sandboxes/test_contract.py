@@ -8,10 +8,10 @@ import pytest
 
 from handrail.sandboxes.bubblewrap import Bubblewrap
 from handrail.sandboxes.container import ContainerSandbox
-from handrail.sandboxes.monty import MontySandbox
 from handrail.sandboxes.process import ProcessSandbox
-from handrail.sandboxes.wasm import WasmSandbox
 from handrail.testing.sandboxes import SandboxContract
+from handrail_toolbox.sandboxes.monty import MontySandbox
+from handrail_toolbox.sandboxes.wasm import WasmSandbox
 
 EXAMPLE = SimpleNamespace(
     **runpy.run_path(str(Path(__file__).parents[2] / "examples/remote_sandbox.py"))

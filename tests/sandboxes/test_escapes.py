@@ -13,8 +13,8 @@ import pytest
 
 from handrail.ports import SandboxJob
 from handrail.sandboxes.container import ContainerSandbox
-from handrail.sandboxes.monty import MontySandbox
-from handrail.sandboxes.wasm import WasmSandbox
+from handrail_toolbox.sandboxes.monty import MontySandbox
+from handrail_toolbox.sandboxes.wasm import WasmSandbox
 from tests.workers.sandboxed_tools import BY_NUMBER, PROBES
 from tests.workers.test_sandboxed import key, world  # noqa: F401
 

@@ -1,8 +1,8 @@
 """The table of operations in the reference of the HTTP API, as the code has them."""
 
 from docs import build
-from handrail.server.app import OPERATIONS
-from handrail.server.operations import PREFIX
+from handrail_server.app import OPERATIONS
+from handrail_server.operations import PREFIX
 
 PAGE = build.DOCS / "reference/http-api.md"
 

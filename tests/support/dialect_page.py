@@ -5,9 +5,9 @@ import re
 from pathlib import Path
 
 from handrail.dialects import Dialect, WireDialect
-from handrail.dialects.prompts.read_only import ReadOnlyDialect
 from handrail.errors import Json
 from handrail.messages import Options
+from handrail_openmodels.prompts.read_only import ReadOnlyDialect
 from tests.support.weather import QUESTION, TOOLS, answer_in, every_dialect
 
 PAGE = Path(__file__).parents[2] / "docs/reference/dialects.md"

@@ -8,10 +8,10 @@ from typing import Any
 from handrail import plugins
 from handrail.calls import ToolCall
 from handrail.dialects import Dialect, Envelope, ServerDialect, WireDialect, dialect
-from handrail.dialects.prompts import reader
 from handrail.messages import Turn, Usage
 from handrail.tools.function_tool import FunctionTool
 from handrail.tools.toolset import Toolset
+from handrail_openmodels.prompts import reader
 
 QUESTION = "How warm is it in Paris?"
 

@@ -60,6 +60,15 @@ COMMANDS = {
 }
 """Every command with the first line of its help, so that the list of commands imports none of them."""
 
+_HOME_OF = {
+    "gateway": "handrail_mcp",
+    "mcp": "handrail_mcp",
+    "render": "handrail_openmodels",
+    "parse": "handrail_openmodels",
+    "bench": "handrail_frameworks",
+}
+"""The packages of the commands that are not here."""
+
 _ERROR = click.style("error:", fg="red", bold=True)
 _OF_TEXT = "\n\t"
 
@@ -75,9 +84,8 @@ class LazyGroup(click.Group):
         """Import a command."""
         if cmd_name not in COMMANDS:
             return None
-        return cast(
-            click.Command, import_module(f"handrail.cli.commands.{cmd_name}").command
-        )
+        home = _HOME_OF.get(cmd_name, "handrail.cli")
+        return cast(click.Command, import_module(f"{home}.commands.{cmd_name}").command)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -62,7 +62,7 @@ def tools_from(places: Iterable[str]) -> Toolset:
 def _tools_at(place: str) -> Iterable[BaseTool]:
     if place.startswith(OPENAPI):
         # Here, because whoever names Python tools never needs it.
-        from handrail.toolbox.openapi import service_at
+        from handrail_toolbox.openapi import service_at
 
         return service_at(place.removeprefix(OPENAPI), os.environ)
     if place.startswith(MCP):
@@ -84,7 +84,7 @@ def _tools_at(place: str) -> Iterable[BaseTool]:
 def _server_tools(server: str) -> Toolset:
     """Return the tools of an MCP server, and say which of them cannot be used."""
     # Here, because the package `mcp` takes a second to import.
-    from handrail.mcp.servers import choose_server
+    from handrail_mcp.servers import choose_server
 
     tools = choose_server(server, settings.table("mcp")).tools()
     for problem in tools.problems:

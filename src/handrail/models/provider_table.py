@@ -143,7 +143,7 @@ MODELS: Mapping[str, str] = {
     **dict.fromkeys(ROWS, "handrail.models.providers:PROVIDERS"),
     **dict.fromkeys(
         (name for name in plugins.PROMPTS if name not in ROWS),
-        "handrail.models.completion:COMPLETIONS",
+        "handrail_openmodels.completion:COMPLETIONS",
     ),
 }
 """What makes the models of each name. A provider precedes a prompt dialect of its name: `mistral:NAME` asks Mistral."""

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from handrail.ports import Sandbox
 from handrail.sandboxes.bubblewrap import Bubblewrap
 from handrail.sandboxes.container import ContainerSandbox
-from handrail.sandboxes.monty import MontySandbox
 from handrail.sandboxes.process import ProcessSandbox
-from handrail.sandboxes.wasm import WasmSandbox
+from handrail_toolbox.sandboxes.monty import MontySandbox
+from handrail_toolbox.sandboxes.wasm import WasmSandbox
 
 KNOWN: Mapping[str, Sandbox] = {
     "container": ContainerSandbox(),

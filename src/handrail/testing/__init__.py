@@ -23,8 +23,6 @@ from msgspec.structs import replace
 
 from handrail.calls import ToolCall
 from handrail.dialects import Dialect, Envelope, ServerDialect, dialect
-from handrail.dialects.prompts.completion_wire import Completions, Generate
-from handrail.dialects.prompts.dialect import PromptDialect
 from handrail.effects import Approval, AskHuman
 from handrail.errors import ConfigError, Json, ModelError, SetupError
 from handrail.messages import AssistantMessage, Message, TextDelta, Turn, Usage
@@ -32,6 +30,8 @@ from handrail.ports import Listener, Request
 from handrail.surroundings.clock import sleep, unix_time
 from handrail.testing.prefix_cache import PrefixCache
 from handrail.testing.serving import Handler, OwnedServer, Serving
+from handrail_openmodels.prompts.completion_wire import Completions, Generate
+from handrail_openmodels.prompts.dialect import PromptDialect
 
 Line: TypeAlias = (
     "str | ToolCall | Sequence[ToolCall] | Turn | Callable[[Sequence[Message]], Any]"

@@ -150,7 +150,7 @@ def command(
 def _open_store(place: str, *, console: bool) -> AbstractContextManager[Store]:
     if not console:
         return open_store(place, create=True, writes=True)
-    from handrail.cli import consoles  # here: it takes the extra `server`
+    from handrail_server import consoles  # here: it takes the extra `server`
 
     return consoles.open_server_store(place)
 
@@ -174,7 +174,7 @@ async def _wait_for_the_console(_: AskHuman) -> None:
 def _play_over_mcp(lang: Language, no_input: bool) -> int:
     """Play the story of the gateway; return the exit code."""
     # here: the package `mcp` takes a second to import
-    from handrail.cli.demo import mcp_story
+    from handrail_mcp.demo import mcp_story
 
     asks = TerminalApprover().is_there and not no_input
     approved = asyncio.run(mcp_story.play(open_screen(sys.stdout), lang, asks=asks))
@@ -253,8 +253,8 @@ def _console_beside(
     """Return what observes the run for the console, and what serves it until Ctrl-C; nothing without a place."""
     if not place:
         return (), lambda _: nullcontext()
-    from handrail.cli import consoles  # here: these take the extra `server`
-    from handrail.server.hub import EventHub
+    from handrail_server import consoles  # here: these take the extra `server`
+    from handrail_server.hub import EventHub
 
     hub = EventHub()
 

@@ -31,8 +31,7 @@ from handrail.linting import (
     sarif,
 )
 from handrail.linting.findings import count_noun
-from handrail.schemas import openapi
-from handrail.toolbox import yamltext
+from handrail.schemas import openapi, yamltext
 
 
 @click.command("lint")

@@ -94,9 +94,9 @@ from handrail.surroundings.clock import unix_time
 from handrail.sync import SyncRuntime
 from handrail.tools.tool import BaseTool
 from handrail.tools.toolset import Toolset
-from handrail.training import Mistakes, Selection, TrainingExport, forms
-from handrail.training.exporting import load_runs
-from handrail.training.selection import LeftOut
+from handrail_openmodels.training import Mistakes, Selection, TrainingExport, forms
+from handrail_openmodels.training.exporting import load_runs
+from handrail_openmodels.training.selection import LeftOut
 
 JOURNAL = "jsonl"
 """The form of an export that is the journal itself."""
@@ -419,7 +419,7 @@ def _show_in_console(run: str, place: str) -> None:
     with RUNS.open(place) as run_store:
         run = resolve_run_id(run_store, run)
         _require_run(result_now(run_store.load_run(run)), run)
-    from handrail.cli import consoles  # here: it takes the extra `server`
+    from handrail_server import consoles  # here: it takes the extra `server`
 
     consoles.show_run(place, run)
 

@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 
 import click
 
-from handrail import mcp as protocol
+import handrail_mcp as protocol
 from handrail.cli import options
 from handrail.cli.exits import Exit
 from handrail.cli.loading import file_at
@@ -163,7 +163,7 @@ def command(context: click.Context, /, setup: Setup, **how: Any) -> int:
     if context.invoked_subcommand is not None:
         _refuse_options_before_commands(context)
         return Exit.OK
-    from handrail.cli import consoles  # here: it takes the extra `server`
+    from handrail_server import consoles  # here: it takes the extra `server`
 
     return consoles.serve(setup, **how)
 

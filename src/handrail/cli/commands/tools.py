@@ -178,7 +178,7 @@ def from_openapi(
       handrail tools from-openapi shop.json --format openai-chat > definitions.json
       handrail call getOrder '{"order_id": "A-1"}' --tools openapi:shop.json@http://localhost:8000
     """
-    from handrail.toolbox.openapi import openapi
+    from handrail_toolbox.openapi import openapi
 
     # Only looked at: where they are is asked for when they are used.
     tools = openapi(file, base_url=base_url or _NOWHERE, include=include or ("*",))

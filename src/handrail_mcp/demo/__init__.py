@@ -1,0 +1,1 @@
+"""What `handrail demo --mcp` shows."""

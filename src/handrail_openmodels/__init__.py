@@ -1,0 +1,1 @@
+"""Open models on raw completions: prompts, parsers, grammars and rows for training."""

@@ -1,0 +1,1 @@
+"""Clients of other HTTP libraries behind the network guard."""

@@ -1,0 +1,1 @@
+"""Sandboxes for a Python program that a model wrote."""
