@@ -334,14 +334,14 @@ class ApprovalRequest(Struct, frozen=True):
             agreed=agreed,
         )
 
+    @property
+    def awaits_write(self) -> bool:
+        """Whether its answer is the result of a write in the ledger, which `used_by` names."""
+        return self.awaits_result and bool(self.used_by)
+
     def settles_write(self, before: ApprovalRequest) -> bool:
         """Whether this answer to the question `before` says how the write ended that waits for it."""
-        return (
-            self.awaits_result
-            and bool(self.used_by)
-            and before.state == "open"
-            and self.state != "open"
-        )
+        return self.awaits_write and before.state == "open" and self.state != "open"
 
     @property
     def settled_value(self) -> Json:

@@ -23,7 +23,7 @@ from tests.dispatch.workers import (
     open_store,
     until,
 )
-from tests.support.effort import examples, long_only
+from tests.support.effort import examples, volume
 
 HOSTILE = {
     "nul": "a\0b",
@@ -216,7 +216,7 @@ class DispatcherContract:
 
         asyncio.run(scenario())
 
-    @long_only
+    @volume
     def test_by_default_that_takes_twenty_five_seconds_at_most(
         self, dispatchers, others
     ):

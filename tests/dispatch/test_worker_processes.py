@@ -24,7 +24,7 @@ from handrail.records import Submission
 from handrail.stores.sqlite import SqliteStore
 from handrail.testing import Fault, ScriptedServer, call
 from handrail.testing.mail import Mailbox
-from tests.support.effort import examples, long_only
+from tests.support.effort import examples, volume
 
 pytest.importorskip("psycopg", reason="no psycopg: install handrail[postgres]")
 
@@ -202,7 +202,7 @@ def test_a_run_that_waits_for_its_model_outlives_the_worker_that_asked(folder):
     assert "run r, segment 2, attempt 1, queue default: done" in logged(folder)
 
 
-@long_only
+@volume
 def test_what_has_not_ended_within_the_grace_goes_on_in_another_worker(folder, model):
     handrail(folder, "runs", "submit", "Go.", "--run-id", "r")
     with worker(folder, model, "--grace", "0.1") as process:
@@ -290,7 +290,7 @@ def test_killed_workers_lose_nothing_and_do_nothing_twice(tmp_path):
     check(place=f"sqlite:///{tmp_path}/runs.db", folder=tmp_path)
 
 
-@long_only
+@volume
 @pytest.mark.server
 def test_workers_survive_kills_freezes_restarts_and_a_deploy(tmp_path):
     with workers.server_of_our_own() as server:

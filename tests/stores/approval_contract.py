@@ -43,65 +43,77 @@ class ApprovedClaimContract:
         return [now(store.claim(each)).state for each in claims]
 
     def test_a_delivery_settles_the_write_that_waits_for_it(self, office):
-        deferred = replace(A_REFUND, deferred=True)
-        started = now(office.claim(deferred))
+        started = now(office.claim(A_REFUND))
         waiting = self.ask_for_result(office, started.fence)
-        assert self.answers(office, deferred) == [ClaimState.STARTED]
+        assert self.answers(office, A_REFUND) == [ClaimState.STARTED]
         office_says = {"granted": True, "by": "bank", "edited": {"value": {"paid": 20}}}
         assert now(office.decide(waiting.id, **office_says)).state == "approved"
-        done = now(office.claim(replace(deferred, run_id="r2")))
+        done = now(office.claim(replace(A_REFUND, run_id="r2")))
         assert (done.state, done.value) == (ClaimState.DONE, {"paid": 20})
 
     @pytest.mark.parametrize("how", ["denied", "withdrawn"])
     def test_a_result_that_will_not_come_leaves_its_write_in_doubt(self, office, how):
-        deferred = replace(A_REFUND, deferred=True)
-        waiting = self.ask_for_result(office, now(office.claim(deferred)).fence)
+        waiting = self.ask_for_result(office, now(office.claim(A_REFUND)).fence)
         if how == "denied":
             now(office.decide(waiting.id, granted=False, by="bank"))
         else:
             now(office.withdraw(waiting.id, by="bank"))
-        assert self.answers(office, deferred) == [ClaimState.IN_DOUBT]
+        assert self.answers(office, A_REFUND) == [ClaimState.IN_DOUBT]
 
     @pytest.mark.parametrize("ending", ["failed", "done"])
     def test_a_delivery_to_a_write_that_has_ended_closes_the_question(
         self, office, ending
     ):
-        deferred = replace(A_REFUND, deferred=True)
-        fence = now(office.claim(deferred)).fence
+        fence = now(office.claim(A_REFUND)).fence
         waiting = self.ask_for_result(office, fence)
         settle = Settle(A_REFUND.scope, A_REFUND.key, fence, state=ending, value="x")
         assert now(office.settle(settle))
         late = {"granted": True, "by": "bank", "edited": {"value": "late"}}
         assert now(office.decide(waiting.id, **late)).state == "cancelled"
-        found = now(office.claim(deferred))
+        found = now(office.claim(A_REFUND))
         assert found.value == ("x" if ending == "done" else None)
 
     def test_the_tool_of_a_deferred_write_ends_before_or_after_its_delivery(
         self, office
     ):
-        deferred = replace(A_REFUND, deferred=True)
-        fence = now(office.claim(deferred)).fence
+        fence = now(office.claim(A_REFUND)).fence
         ends = Settle(A_REFUND.scope, A_REFUND.key, fence, state="waiting")
         waiting = self.ask_for_result(office, fence)
         assert now(office.settle(ends))
         late = {"granted": True, "by": "bank", "edited": {"value": "Monday"}}
         now(office.decide(waiting.id, **late))
         assert now(office.settle(ends))
-        assert now(office.claim(deferred)).value == "Monday"
+        assert now(office.claim(A_REFUND)).value == "Monday"
 
     def test_a_deferred_write_that_failed_starts_again_and_takes_its_delivery(
         self, office
     ):
-        deferred = replace(A_REFUND, deferred=True)
-        fence = now(office.claim(deferred)).fence
+        fence = now(office.claim(A_REFUND)).fence
         failed = Settle(A_REFUND.scope, A_REFUND.key, fence, state="failed")
         assert now(office.settle(failed))
-        again = now(office.claim(replace(deferred, run_id="r2")))
+        again = now(office.claim(replace(A_REFUND, run_id="r2")))
         assert again.state is ClaimState.FRESH
         waiting = self.ask_for_result(office, again.fence)
         says = {"granted": True, "by": "bank", "edited": {"value": "paid"}}
         assert now(office.decide(waiting.id, **says)).state == "approved"
         assert now(office.load_write(A_REFUND.scope, A_REFUND.key)).run_id == "r2"
+
+    def test_until_its_result_is_asked_for_a_write_is_claimed_like_any_other(
+        self, office
+    ):
+        later = replace(A_REFUND, run_id="r2", lease_s=LONG_S)
+        now(office.claim(replace(A_REFUND, lease_s=LONG_S)))
+        assert self.answers(office, later) == [ClaimState.BUSY]
+        self.ask_for_result(office, 1)
+        assert self.answers(office, later) == [ClaimState.STARTED]
+
+    def test_no_result_is_asked_for_of_a_write_that_others_have_given_up(self, office):
+        assert self.answers(office, replace(A_REFUND, lease_s=OVER_S)) == [
+            ClaimState.FRESH
+        ]
+        assert self.answers(office, A_REFUND) == [ClaimState.IN_DOUBT]
+        assert self.ask_for_result(office, 1).state == "cancelled"
+        assert now(office.list_approvals(state="")) == []
 
     def ask_for_result(self, store, fence):
         name = name_write(A_REFUND.scope, A_REFUND.key, fence)

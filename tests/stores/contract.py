@@ -538,6 +538,16 @@ class StoreContract:
         )
         assert now(store.claim(replace(first, epoch=2))).state is state
 
+    @pytest.mark.parametrize("ending", ["failed", "in_doubt"])
+    def test_an_owner_of_a_run_who_was_replaced_starts_nothing_that_the_newer_one_has_ended(
+        self, store, ending
+    ):
+        newer = now(store.claim(replace(A_REFUND, epoch=2)))
+        settle = Settle(A_REFUND.scope, A_REFUND.key, newer.fence, state=ending)
+        assert now(store.settle(settle))
+        older = now(store.claim(replace(A_REFUND, replay="key", epoch=1)))
+        assert older.state is ClaimState.BUSY
+
     @pytest.mark.parametrize("settled", ["", "in_doubt"])
     def test_who_takes_a_run_over_learns_how_long_the_lease_of_its_earlier_owner_lasts(
         self, store, settled

@@ -259,7 +259,6 @@ def claim_for(call: Admitted, settings: RunSettings) -> Claim:
         run_id=settings.run_id,
         # Its delivery says how it ended, so nothing else is asked.
         replay="none" if traits.deferred else traits.replay_class,
-        deferred=traits.deferred,
         lease_s=_lease_s(traits, settings),
         guard=call.guarded and not traits.repeatable,
         epoch=settings.epoch,
@@ -409,11 +408,10 @@ def _perform(
     held: HeldClaim, settings: RunSettings, began: float | None
 ) -> Generator[Effect[Admitted], Any, tuple[CallOutcome, SettledState | None]]:
     """Do what a claim's answer allows and settle it; the state is None if this call may do nothing."""
-    claim = held.claim
     claimed = held.claimed
     match claimed.state:
         case ClaimState.FRESH | ClaimState.AGAIN:
-            if claim.deferred:
+            if held.call.traits.deferred:
                 return (yield from _start_deferred(held, settings, began))
             outcome, state = yield from _attempt_write(
                 held.call,
@@ -422,8 +420,6 @@ def _perform(
                 doubtful=claimed.state is ClaimState.AGAIN,
             )
         case ClaimState.STARTED:
-            return (yield from _read_result(held))
-        case ClaimState.IN_DOUBT if held.call.traits.deferred and not claimed.repeated:
             return (yield from _read_result(held))
         case ClaimState.CHECK:
             early_s = claimed.left_s - LEASE_BEYOND_TIMEOUT_S
@@ -483,7 +479,9 @@ def _start_deferred(
     question = ask_for_result(held.call, held.claim, held.claimed.fence)
     try:
         # Stored before the tool runs: what it starts may answer at once.
-        yield replace(question, is_preview=True)
+        answer: Approval | None = yield replace(question, is_preview=True)
+        if answer is not None and not answer.granted:
+            raise StoreUnavailable("others have given the claim up")
     except (StoreUnavailable, CallCancelled):
         yield from _settle(held, "failed")
         raise
@@ -510,8 +508,7 @@ def _read_result(
     outcome = read_delivery(held.call, answer)
     if answer is None or outcome.failure is None:
         return outcome, None
-    if held.claimed.state is not ClaimState.IN_DOUBT:
-        yield from _settle(held, "in_doubt", OVERDUE, has_ended=True)
+    yield from _settle(held, "in_doubt", OVERDUE, has_ended=True)
     return outcome, "in_doubt"
 
 
@@ -710,7 +707,10 @@ def _outcome_in_ledger(held: HeldClaim) -> CallOutcome:
         )
     if claimed.state is ClaimState.IN_DOUBT:
         why = claimed.value if isinstance(claimed.value, str) else ""
-        return CallOutcome(call, failure=retries.in_doubt(name), why=why)
+        failure = retries.in_doubt(name)
+        if why and call.traits.deferred:
+            failure = replace(failure, message=f"{failure.message} Why: {why}.")
+        return CallOutcome(call, failure=failure, why=why)
     if claimed.state is ClaimState.LOCKED:
         return CallOutcome(call, failure=_locked(name, claimed.left_s))
     assert claimed.state is ClaimState.BUSY
