@@ -31,13 +31,13 @@ from handrail.tools.tool import DEFAULT_TIMEOUT_S, ToolSettings
 from handrail.tools.toolset import Toolset
 from handrail_mcp.connection import McpConnection, run_blocking
 from handrail_mcp.delivery import CURRENT, Delivery, ServerError
-from handrail_mcp.hints import Trust, declare
+from handrail_mcp.hints import declare
 from handrail_mcp.link import Callbacks, Watch, describe
 from handrail_mcp.names import make_name, make_prefix, name_tools
 from handrail_mcp.pins import Pin, Pins
 from handrail_mcp.questions import Elicitor
 from handrail_mcp.remote_tool import McpTool
-from handrail_mcp.server_settings import DEFAULT_CONNECT_S
+from handrail_mcp.server_settings import DEFAULT_CONNECT_S, Trust
 from handrail_mcp.targets import Target, make_target
 
 Overrides = Mapping[str, Mapping[str, Any]]
@@ -190,13 +190,14 @@ class McpToolset(Toolset):
         listed = [tool for tool in listed if not self._is_reserved(tool, problems)]
         names = name_tools(self.name_prefix, [tool.name for tool in listed])
         problems += [
-            f"{name!r} of {self.server_name!r} is left out: another tool of it has the same name here"
-            for name in names.collisions
+            f"{tool!r} of {self.server_name!r} is left out: another tool of it has the same name here"
+            for tool, name in names.items()
+            if name is None
         ]
         pins = self._look_at_pins(listed)
         tools: list[McpTool] = []
         for definition in listed:
-            name = names.here.get(definition.name)
+            name = names[definition.name]
             if name is None:
                 continue
             pin = pins.get(definition.name)
