@@ -273,13 +273,10 @@ class SubmittedRunStore(RunStore, Protocol):
         """Note why a worker handed a segment back, for people."""
         ...
 
-    def sweep_submitted(self, dispatcher: str) -> StoreAnswer[int]:
+    def sweep_submitted(self) -> StoreAnswer[int]:
         """Enqueue what must go on and has no segment: runs with a question that has expired, and lost segments.
 
         Any number of workers may call it at once.
-
-        Args:
-            dispatcher: The kind of dispatcher that lost segments go to.
 
         Returns:
             How many runs were enqueued. A sweep may leave some for the next one.
