@@ -23,7 +23,7 @@ from handrail.futures import result_now
 from handrail.records import Submission
 from handrail.stores.sqlite import SqliteStore
 from handrail.testing import Fault, ScriptedServer, call
-from handrail.testing.mail import Mailbox
+from stand_ins.mail import Mailbox
 from tests.support.effort import examples, volume
 
 pytest.importorskip("psycopg", reason="no psycopg: install handrail[postgres]")
