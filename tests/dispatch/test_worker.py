@@ -277,7 +277,7 @@ def test_whoever_submits_a_run_is_not_one_of_the_people_who_agree_to_its_call(
 ):
     paid = []
 
-    @hr.tool(effect="destructive", required_approvals=2)
+    @hr.tool(effect="destructive", write=hr.Write(required_approvals=2))
     def pay(order: str) -> str:
         """Pay."""
         paid.append(order)
