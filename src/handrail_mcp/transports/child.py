@@ -17,25 +17,17 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import Any, Protocol, Self
 
 import anyio
-from mcp import types
 from mcp.shared.message import SessionMessage
 
 from handrail.invisible import printable
 from handrail.sandboxes import launcher
-from handrail_mcp.remote import MOST_MESSAGE_BYTES, MessageTooLong
 from handrail_mcp.targets import ServerProgram
-from handrail_mcp.wire.messages import (
-    Received,
-    read_likely,
-    read_message,
-    write_message,
-)
-from handrail_mcp.wire.polled import TOO_LONG, PolledLines
+from handrail_mcp.transports.messages import Received, read_from_server, write_message
+from handrail_mcp.transports.remote import MOST_MESSAGE_BYTES, MessageTooLong
 
 KEPT_STDERR_BYTES = 4096
 """Size of the part of a child's standard error that is stored: its end."""
@@ -51,30 +43,11 @@ _MOST_WAITING_BYTES = MOST_MESSAGE_BYTES
 """What may wait for a child that does not read. More is not written: a caller that gives up leaves nothing behind."""
 
 
-class Looker(Protocol):
-    """Observes the messages of a connection."""
-
-    def look_at_received(self, item: Received) -> None:
-        """Note what was received, before anybody reads it."""
-
-    def look_at_sent(self, item: SessionMessage) -> None:
-        """Note what is sent."""
-
-    def look_at_end(self) -> None:
-        """Note that nothing is received any more."""
-
-
 class ServerProcess:
     """A running server, and what it wrote to its standard error."""
 
-    def __init__(
-        self, process: asyncio.subprocess.Process, reading: int | None = None
-    ) -> None:
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.process = process
-        self.lines: PolledLines | None = None
-        self._reading = reading
-        if reading is not None:
-            self.lines = PolledLines(reading, ends_when_too_long=True)
         self._stderr = bytearray()
         self._is_too_long = False
         if process.stdin is not None:
@@ -88,26 +61,17 @@ class ServerProcess:
             OSError: It cannot be started.
         """
         _check_program(program)
-        reading, writing = os.pipe() if sys.platform != "win32" else (None, None)
-        try:
-            process = await asyncio.create_subprocess_exec(
-                *_make_command(program.command),
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE if writing is None else writing,
-                stderr=asyncio.subprocess.PIPE,
-                limit=MOST_MESSAGE_BYTES,
-                env=program.environment,
-                cwd=program.cwd or None,
-                start_new_session=True,
-            )
-        except BaseException:
-            if reading is not None:
-                os.close(reading)
-            raise
-        finally:
-            if writing is not None:
-                os.close(writing)
-        return cls(process, reading)
+        process = await asyncio.create_subprocess_exec(
+            *_make_command(program.command),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            limit=MOST_MESSAGE_BYTES,
+            env=program.environment,
+            cwd=program.cwd or None,
+            start_new_session=True,
+        )
+        return cls(process)
 
     @property
     def pid(self) -> int:
@@ -147,30 +111,16 @@ class ServerProcess:
             # what follows may then say with which code it ended
             await self.wait()
             raise anyio.EndOfStream
-        return read_message(line)
+        return read_from_server(line)
 
-    async def write_message(self, message: SessionMessage) -> None:
+    async def write_message(self, item: SessionMessage) -> None:
         """Write a message to it, once there is room. Does nothing if it no longer reads."""
-        while (room := self.find_room()) is not None:
-            await room
-        self.write(write_message(message.message))
-
-    def find_room(self) -> Awaitable[None] | None:
-        """Return what to wait for before more is written to it; None where there is room."""
         assert self.process.stdin is not None
-        waiting_bytes = self.process.stdin.transport.get_write_buffer_size()
-        return self._drain() if waiting_bytes > _MOST_WAITING_BYTES else None
-
-    def write(self, data: bytes) -> None:
-        """Write data to it. Does nothing if it no longer reads."""
-        assert self.process.stdin is not None
+        pipe = self.process.stdin
         with suppress(ConnectionError, OSError):
-            self.process.stdin.write(data)
-
-    async def _drain(self) -> None:
-        assert self.process.stdin is not None
-        with suppress(ConnectionError, OSError):
-            await self.process.stdin.drain()
+            while pipe.transport.get_write_buffer_size() > _MOST_WAITING_BYTES:
+                await pipe.drain()
+            pipe.write(write_message(item.message))
 
     async def stop(self) -> int | None:
         """End the process and its group; return its exit code, or None if it cannot be ended."""
@@ -212,10 +162,6 @@ class ServerProcess:
 
     def _close_pipes(self) -> None:
         """Close our ends of the pipes, which a grandchild may hold open, too."""
-        if self.lines is not None and self._reading is not None:
-            self.lines.close()
-            os.close(self._reading)
-            self._reading = None
         transport = getattr(self.process, "_transport", None)
         if transport is not None:
             with suppress(PermissionError, ProcessLookupError):
@@ -254,122 +200,3 @@ async def hold_child(child: ServerProcess) -> AsyncIterator[None]:
             await child.stop()
             reading_stderr.cancel()
             await asyncio.wait([reading_stderr])
-
-
-@asynccontextmanager
-async def open_child(child: ServerProcess) -> AsyncIterator[Any]:
-    """Yield the streams of a connection to a server whose pipes the event loop cannot wait for; end it afterwards."""
-    async with hold_child(child):
-        yield ChildMessages(child), ChildInput(child)
-
-
-# ---------------------------------------------------------------------- messages, one a line
-
-
-class ChildLines:
-    """The messages from and to a server, one a line. See `Wire`.
-
-    Args:
-        link: Looks at each message before it is taken, and before it is written.
-    """
-
-    def __init__(self, child: ServerProcess, link: Looker) -> None:
-        assert child.lines is not None
-        self._child = child
-        self._lines = child.lines
-        self._link = link
-
-    def start(self, take: Callable[[Received], None], end: Callable[[], None]) -> None:
-        """See `Wire.start`."""
-
-        def take_line(line: bytes) -> None:
-            if line is TOO_LONG:  # the last one
-                self._link.look_at_received(MessageTooLong())
-                end()
-            elif line and not line.isspace():
-                item = read_likely(line, types.JSONRPCResponse)
-                self._link.look_at_received(item)
-                take(item)
-
-        def take_end() -> None:
-            self._ending = asyncio.ensure_future(self._end(end))
-
-        self._lines.hand_on(take_line, take_end)
-
-    async def _end(self, end: Callable[[], None]) -> None:
-        self._link.look_at_end()
-        # what follows may then say with which code it ended
-        await self._child.wait()
-        end()
-
-    def find_room(self) -> Awaitable[None] | None:
-        """See `Wire.find_room`."""
-        return self._child.find_room()
-
-    def write(self, message: types.JSONRPCMessage) -> None:
-        """See `Wire.write`. Does nothing if the server no longer reads."""
-        self._link.look_at_sent(SessionMessage(message))
-        self._child.write(write_message(message))
-
-    def close(self) -> None:
-        """See `Wire.close`."""
-        self._lines.close()
-
-
-class MessageStream:
-    """A stream as the SDK takes it, without a task of its own and without a queue.
-
-    A memory stream between a task that reads lines and the one that wants messages takes three turns of the event loop
-    for each message.
-    """
-
-    async def receive(self) -> Received:
-        """Return the next message."""
-        raise NotImplementedError
-
-    async def aclose(self) -> None:
-        """Close the stream."""
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Received:
-        try:
-            return await self.receive()
-        except anyio.EndOfStream:
-            raise StopAsyncIteration from None
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        await self.aclose()
-
-
-class ChildMessages(MessageStream):
-    """What a server writes."""
-
-    def __init__(self, child: ServerProcess) -> None:
-        self._child = child
-
-    async def receive(self) -> Received:
-        """Return the next message, or the error of a line that is no message."""
-        return await self._child.read_message()
-
-
-class ChildInput(MessageStream):
-    """What is written to a server."""
-
-    def __init__(self, child: ServerProcess) -> None:
-        self._child = child
-        self._is_open = True
-
-    async def send(self, item: SessionMessage) -> None:
-        """Send a message."""
-        if not self._is_open:
-            raise anyio.ClosedResourceError
-        await self._child.write_message(item)
-
-    async def aclose(self) -> None:
-        """Send no more."""
-        self._is_open = False

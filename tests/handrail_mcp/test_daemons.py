@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from handrail_mcp.child import ServerProcess
 from handrail_mcp.targets import ServerProgram
+from handrail_mcp.transports.child import ServerProcess
 from tests.handrail_mcp.gateways import agree, serve_gateway, write_config
 from tests.handrail_mcp.reaching import OLD, ROOT
 from tests.handrail_mcp.test_client import wait_until

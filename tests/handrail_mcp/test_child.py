@@ -7,9 +7,9 @@ import pytest
 from mcp import types
 from mcp.shared.message import SessionMessage
 
-from handrail_mcp import child
-from handrail_mcp.child import ServerProcess
 from handrail_mcp.targets import ServerProgram
+from handrail_mcp.transports import child
+from handrail_mcp.transports.child import ServerProcess
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
