@@ -22,6 +22,7 @@ from handrail.core import deferred, execution, retries, writes
 from handrail.core.batch import Batch
 from handrail.engine import resume
 from handrail.engine.executor import BatchExecutor
+from handrail.engine.leases import Lease
 from handrail.stores import ledger
 from handrail.stores.ledger import Ledger
 from handrail.stores.memory_runs import FullMemoryStore
@@ -152,6 +153,11 @@ MUTANTS = [
         "a write that was looked up is settled without a claim", BatchExecutor, "perform",
         [(" and state in self.leases", "")],
         ["write deferred approve x1"],
+    ),
+    Mutant(
+        "who has taken a write over asks once more before the start", Lease, "covers",
+        [("if not self._is_confirmed:", "if False:")],
+        ["taken over, verified"],
     ),
     # rules of the ledger
     Mutant(
