@@ -100,7 +100,7 @@ MODULES = {
         "handrail_openmodels.training.examples.Pair",
         "handrail_openmodels.training.forms",
     ],
-    "testing": ["handrail.testing", "handrail.testing.prefix_cache"],
+    "testing": ["handrail.testing", "handrail.testing.contracts"],
     "approval": [
         "handrail.core.preview.Preview",
         "handrail.admin",

@@ -37,9 +37,7 @@ class Mailbox(Serving):
         refuses: Addresses that it takes no mail for.
     """
 
-    def __init__(
-        self, *, faults: Iterable[Trouble | None] = (), refuses: Iterable[str] = ()
-    ) -> None:
+    def __init__(self, *, faults: Iterable[Trouble | None] = (), refuses: Iterable[str] = ()) -> None:
         self.mails: list[EmailMessage] = []
         self.connections = 0
         self._faults = list(faults)
@@ -62,9 +60,7 @@ class Mailbox(Serving):
     def keep(self, data: bytes) -> None:
         """Keep a mail."""
         with self._lock:
-            self.mails.append(
-                message_from_bytes(data, _class=EmailMessage, policy=default)
-            )
+            self.mails.append(message_from_bytes(data, _class=EmailMessage, policy=default))
 
     def holds(self, message_id: str) -> bool:
         """Whether a mail of this Message-ID was taken: for `SendEmail(was_sent=...)`."""
@@ -96,9 +92,7 @@ class _MailSession(StreamRequestHandler):
                 case "QUIT":
                     self._say("221 bye")
                     return
-                case "RCPT" if not mailbox.takes(
-                    rest.partition("<")[2].partition(">")[0]
-                ):
+                case "RCPT" if not mailbox.takes(rest.partition("<")[2].partition(">")[0]):
                     self._say("550 nobody of that name")
                 case "EHLO" | "HELO" | "MAIL" | "RCPT" | "RSET" | "NOOP":
                     self._say("250 mailbox")

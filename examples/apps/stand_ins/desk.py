@@ -113,9 +113,7 @@ class _TicketHandler(Handler):
     def do_POST(self) -> None:
         system = self.server.owner
         try:
-            fields = json.loads(
-                self.rfile.read(int(self.headers.get("content-length") or 0))
-            )
+            fields = json.loads(self.rfile.read(int(self.headers.get("content-length") or 0)))
         except ValueError:
             self._answer(400, {"error": "no JSON"})
             return
@@ -126,9 +124,7 @@ class _TicketHandler(Handler):
         key = self.headers.get("idempotency-key", "")
         for _ in range(2 if fate is Fate.REQUEST_TWICE else 1):
             status, ticket = system.make(key, fields)
-        if fate is Fate.ANSWER_LOST or (
-            fate is Fate.ANSWER_LATE and self._wait_for_client_to_leave()
-        ):
+        if fate is Fate.ANSWER_LOST or (fate is Fate.ANSWER_LATE and self._wait_for_client_to_leave()):
             self.close_connection = True
             return
         for _ in range(2 if fate is Fate.ANSWER_TWICE else 1):

@@ -1,4 +1,4 @@
-"""Another process with the same store: `python -m tests.stores.other_process STORE DEED ...`, told what to do by stdin.
+"""Another process with the same store: `python -m handrail.testing.contracts.other_process STORE DEED ...`.
 
 It prints `ready` when the store is open and waits for a line; then it does its deed and prints one line of JSON.
 """
@@ -17,7 +17,7 @@ from handrail import plugins
 from handrail.effects import Settle
 from handrail.errors import RunNameTaken
 from handrail.records import RunRecord
-from tests.stores.claims import A_REFUND, OVER_S
+from handrail.testing.contracts.claims import A_REFUND, OVER_S
 
 
 def race(store, acts, threads):

@@ -14,26 +14,14 @@ from handrail.records import (
     JournalStep,
     RunRecord,
 )
-from tests.stores.contract import A_REFUND, closed, now
+from handrail.testing.contracts.claims import A_REFUND
+from handrail.testing.contracts.stores import closed, now
 
 RUN = RunRecord("r", {"messages": []})
 QUESTION = ApprovalRequest(
     "a_1", "r", "c", "refund", "d", {"order": "7"}, "high", "it is large", pin="p"
 )
 TOUCHING = replace(A_REFUND, locks=("order:7",))
-TABLES = {
-    "runs",
-    "submitted",
-    "steps",
-    "approvals",
-    "grants",
-    "kept",
-    "effects",
-    "acts",
-    "locks",
-    "audit",
-}
-"""Every table that holds what a run does. `workers`, `restored` and `schema_version` belong to no tenant."""
 
 
 class ScopeContract:

@@ -1,16 +1,19 @@
 """What every store must hold to. A store's test class inherits `StoreContract` and opens its store.
 
-class TestMemoryStore(StoreContract):
-    def open(self):
-        return MemoryStore()
+    class TestMemoryStore(StoreContract):
+        def open(self):
+            return MemoryStore()
 
 Time passes in leases: one of -1 s is over when it begins, one of 600 s outlasts any test.
 """
+
+from __future__ import annotations
 
 import json
 import sys
 from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Barrier
+from typing import Literal, TypeVar
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -18,9 +21,11 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from handrail.effects import Claimed, ClaimState, Renew, Settle
+from handrail.futures import StoreAnswer
 from handrail.ports import LeaseStore, Store
-from tests.stores.claims import A_REFUND, LONG_S, OVER_S
+from handrail.testing.contracts.claims import A_REFUND, LONG_S, OVER_S
 
+T = TypeVar("T")
 THREADS = 64
 
 # One test method serves several stores' classes, which hypothesis would take for a mistake.
@@ -31,7 +36,7 @@ shared = settings(
 )
 
 
-def now(answer):
+def now(answer: StoreAnswer[T]) -> T:
     """The answer of a store, however it gives it."""
     return answer.result(10) if isinstance(answer, Future) else answer
 
@@ -79,7 +84,7 @@ class StoreContract:
     def settled(
         self,
         store: Store,
-        state: str,
+        state: Literal["done", "failed", "in_doubt", "waiting"],
         replay="none",
         *,
         lease_s: float = LONG_S,
@@ -170,7 +175,7 @@ class StoreContract:
 
     # -- leases -------------------------------------------------------------------------------------------------------
 
-    def renewed(self, store: Store, claimed: Claimed, **other) -> bool:
+    def renewed(self, store: LeaseStore, claimed: Claimed, **other) -> bool:
         return now(
             store.renew(
                 replace(Renew("", "refund:881", claimed.fence, LONG_S), **other)

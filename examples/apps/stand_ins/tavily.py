@@ -64,9 +64,7 @@ class Tavily(Loopback):
         key: The one key that it takes.
     """
 
-    def __init__(
-        self, pages: Sequence[WebPage] = PAGES, *, faults: Iterable[Fault | None] = ()
-    ) -> None:
+    def __init__(self, pages: Sequence[WebPage] = PAGES, *, faults: Iterable[Fault | None] = ()) -> None:
         super().__init__(self._answer, faults=faults)
         self.pages = pages
         self.key = "tvly-stand-in-key"
@@ -108,9 +106,7 @@ class Tavily(Loopback):
         }
         return Answer(json={**common, "response_time": 0.1, "request_id": _REQUEST_ID})
 
-    def _rank(
-        self, query: str, body: Mapping[str, Json]
-    ) -> list[tuple[float, WebPage]]:
+    def _rank(self, query: str, body: Mapping[str, Json]) -> list[tuple[float, WebPage]]:
         """Return the pages that a request allows with their scores, the best first."""
         words = set(re.findall(r"\w+", query.lower()))
         news_only = body.get("topic") == "news"
@@ -138,11 +134,7 @@ class Tavily(Loopback):
             for url in urls
             if url in texts
         ]
-        failed: Json = [
-            {"url": url, "error": "Failed to fetch url"}
-            for url in urls
-            if url not in texts
-        ]
+        failed: Json = [{"url": url, "error": "Failed to fetch url"} for url in urls if url not in texts]
         document = {
             "results": results,
             "failed_results": failed,

@@ -150,13 +150,9 @@ def _get(cluster: _Cluster, asked: _CommandLine) -> Iterator[str]:
     kind, name = _target(asked.words)
     output = asked.options.get("output", "")
     if output == "json":
-        yield json.dumps(
-            cluster.get(_path(kind, name), **asked.selector_query), indent=4
-        )
+        yield json.dumps(cluster.get(_path(kind, name), **asked.selector_query), indent=4)
         return
-    table = json.loads(
-        cluster.ask(_path(kind, name), accept=_TABLE, **asked.selector_query)
-    )
+    table = json.loads(cluster.ask(_path(kind, name), accept=_TABLE, **asked.selector_query))
     if output == "name":
         if kind in _APPS:
             group = ".apps"
@@ -167,18 +163,14 @@ def _get(cluster: _Cluster, asked: _CommandLine) -> Iterator[str]:
         yield from (f"{kind[:-1]}{group}/{row['cells'][0]}" for row in table["rows"])
     elif table["rows"]:
         heads = [column["name"].upper() for column in table["columnDefinitions"]]
-        yield from _columns(
-            [heads, *([str(cell) for cell in row["cells"]] for row in table["rows"])]
-        )
+        yield from _columns([heads, *([str(cell) for cell in row["cells"]] for row in table["rows"])])
     else:
         print(f"No resources found in {cluster.namespace} namespace.", file=sys.stderr)
 
 
 def _logs(cluster: _Cluster, asked: _CommandLine) -> Iterator[str]:
     names = {"tail": "tailLines", "container": "container", "previous": "previous"}
-    query = {
-        names[name]: value for name, value in asked.options.items() if name in names
-    }
+    query = {names[name]: value for name, value in asked.options.items() if name in names}
     if "since" in asked.options:
         query["sinceSeconds"] = asked.options["since"].removesuffix("s")
     try:
@@ -188,25 +180,13 @@ def _logs(cluster: _Cluster, asked: _CommandLine) -> Iterator[str]:
             message = f'{str(error)[0].lower()}{str(error)[1:]} in namespace "{cluster.namespace}"'
             raise _Failed(f"error: {message}") from error
         raise
-    yield (
-        cluster.ask(_path("pods", asked.words[0]) + "/log", **query)
-        .decode("utf-8", "replace")
-        .removesuffix("\n")
-    )
+    yield (cluster.ask(_path("pods", asked.words[0]) + "/log", **query).decode("utf-8", "replace").removesuffix("\n"))
 
 
 def _top(cluster: _Cluster, asked: _CommandLine) -> Iterator[str]:
-    metrics = cluster.get(
-        "/apis/metrics.k8s.io/v1beta1/namespaces/{}/pods", **asked.selector_query
-    )
-    usages = [
-        (each["metadata"]["name"], each["containers"][0]["usage"])
-        for each in metrics["items"]
-    ]
-    rows = [
-        [name, usage["cpu"], f"{int(usage['memory'][:-2]) // 1024}Mi"]
-        for name, usage in sorted(usages)
-    ]
+    metrics = cluster.get("/apis/metrics.k8s.io/v1beta1/namespaces/{}/pods", **asked.selector_query)
+    usages = [(each["metadata"]["name"], each["containers"][0]["usage"]) for each in metrics["items"]]
+    rows = [[name, usage["cpu"], f"{int(usage['memory'][:-2]) // 1024}Mi"] for name, usage in sorted(usages)]
     if "no-headers" in asked.options:
         heads = []
     else:
@@ -220,18 +200,14 @@ def _describe(cluster: _Cluster, asked: _CommandLine) -> Iterator[str]:
     yield from (f"Name:       {name}", f"Namespace:  {cluster.namespace}")
     yield f"Labels:     {','.join(f'{key}={value}' for key, value in item['metadata']['labels'].items())}"
     spec = item["spec"].get("template", item).get("spec", {})
-    statuses = {
-        each["name"]: each for each in item["status"].get("containerStatuses", [])
-    }
+    statuses = {each["name"]: each for each in item["status"].get("containerStatuses", [])}
     if containers := spec.get("containers"):
         yield "Containers:"
     for container in containers or []:
         yield from _describe_container(container, statuses.get(container["name"], {}))
     if "replicas" in item["spec"]:
         yield f"Replicas:   {item['spec']['replicas']} desired | {item['status'].get('readyReplicas', 0)} ready"
-    events = cluster.get(_path("events"), fieldSelector=f"involvedObject.name={name}")[
-        "items"
-    ]
+    events = cluster.get(_path("events"), fieldSelector=f"involvedObject.name={name}")["items"]
     yield from (
         "Events:",
         *(f"  {each['type']}  {each['reason']}  {each['message']}" for each in events),
@@ -262,23 +238,18 @@ def _rollout(cluster: _Cluster, asked: _CommandLine) -> Iterator[str]:
     if what == "restart":
         cluster.get(_path(kind, name))
         now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")  # noqa: UP017  # as old as the machine's Python
-        patch = {
-            "spec": {"template": {"metadata": {"annotations": {_RESTARTED_AT: now}}}}
-        }
+        patch = {"spec": {"template": {"metadata": {"annotations": {_RESTARTED_AT: now}}}}}
         cluster.ask(_path(kind, name), patch=patch, fieldManager="kubectl-rollout")
         yield f"deployment.apps/{name} restarted"
         return
-    until = monotonic() + float(
-        asked.options.get("timeout", "0s").removesuffix("s") or 0
-    )
+    until = monotonic() + float(asked.options.get("timeout", "0s").removesuffix("s") or 0)
     printed = ""
     while True:
         deployment = cluster.get(_path(kind, name))
         wanted = deployment["spec"]["replicas"]
         ready = deployment["status"].get("availableReplicas", 0)
         waiting = (
-            f'Waiting for deployment "{name}" rollout to finish: '
-            f"{ready} of {wanted} updated replicas are available..."
+            f'Waiting for deployment "{name}" rollout to finish: {ready} of {wanted} updated replicas are available...'
         )
         if ready == wanted:
             yield f'deployment "{name}" successfully rolled out'
@@ -339,12 +310,8 @@ def main(arguments: Sequence[str]) -> int:
         options[name] = value or "true"
     try:
         if not words or words[0] not in _COMMANDS:
-            raise _Failed(
-                f'error: unknown command "{words[0] if words else ""}" for "kubectl"'
-            )
-        for line in _COMMANDS[words[0]](
-            _read_cluster(options), _CommandLine(options, words[1:])
-        ):
+            raise _Failed(f'error: unknown command "{words[0] if words else ""}" for "kubectl"')
+        for line in _COMMANDS[words[0]](_read_cluster(options), _CommandLine(options, words[1:])):
             print(line)
     except _Failed as error:
         print(error, file=sys.stderr)

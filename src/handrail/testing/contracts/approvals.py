@@ -6,7 +6,8 @@ from msgspec.structs import replace
 from handrail.effects import ClaimState, Settle
 from handrail.ports import ApprovedClaimStore
 from handrail.records import AWAITS_RESULT, ApprovalRequest, name_write
-from tests.stores.contract import A_REFUND, LONG_S, OVER_S, SETTLED_AS, closed, now
+from handrail.testing.contracts.claims import A_REFUND, LONG_S, OVER_S
+from handrail.testing.contracts.stores import SETTLED_AS, closed, now
 
 A_QUESTION = ApprovalRequest(
     "q_1", "r1", "c_1", "refund", "d1", {"order": "7"}, "high", "it is large"

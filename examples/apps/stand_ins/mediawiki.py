@@ -137,9 +137,7 @@ class MediaWiki(Loopback):
         if 0 <= _number(asked.query.get("maxlag"), -1) < self.lag_s:
             return _lagging(self.lag_s)
         if (action := asked.query.get("action", "help")) != "query":
-            return _fault(
-                "badvalue", f'Unrecognized value for parameter "action": {action}.'
-            )
+            return _fault("badvalue", f'Unrecognized value for parameter "action": {action}.')
         return _WikiQuery(
             asked.query,
             [page for page in self.pages if page.language == edition],
@@ -152,9 +150,7 @@ _HTML = {"content-type": "text/html; charset=utf-8"}
 
 def _is_nobody(agent: str) -> bool:
     """Whether a User-Agent names no client, which Wikimedia sends away."""
-    return not agent or agent.lower().startswith(
-        ("python", "curl/", "mozilla/4.0 (compatible;)")
-    )
+    return not agent or agent.lower().startswith(("python", "curl/", "mozilla/4.0 (compatible;)"))
 
 
 def _number(text: str | None, otherwise: int) -> int:
@@ -195,9 +191,7 @@ def _lagging(lag_s: float) -> Answer:
 class _WikiQuery:
     """One request of `action=query` to one edition."""
 
-    def __init__(
-        self, asked: Mapping[str, str], pages: Sequence[WikiPage], url: str
-    ) -> None:
+    def __init__(self, asked: Mapping[str, str], pages: Sequence[WikiPage], url: str) -> None:
         self.asked = asked
         self.pages = pages
         self.url = url
@@ -247,18 +241,14 @@ class _WikiQuery:
             "timestamp": "2026-01-01T00:00:00Z",
         }
         wanted = self.asked.get("srprop", "size|wordcount|timestamp|snippet").split("|")
-        return hit | {
-            name: value for name, value in properties.items() if name in wanted
-        }
+        return hit | {name: value for name, value in properties.items() if name in wanted}
 
     def _by_title(self) -> dict[str, Json]:
         requested = self.asked["titles"].split("|")[0].partition("#")[0]
         title = (requested[:1].upper() + requested[1:]).replace("_", " ").strip()
         result: dict[str, Any] = {}
         if title != requested:
-            result["normalized"] = [
-                {"fromencoded": False, "from": requested, "to": title}
-            ]
+            result["normalized"] = [{"fromencoded": False, "from": requested, "to": title}]
         page = self._find_page(title)
         if page and title != page.title and "redirects" in self.asked:
             result["redirects"] = [{"from": title, "to": page.title}]
@@ -300,9 +290,7 @@ class _WikiQuery:
                 "length": len(page.text.encode()),
             }
         if "info" in props and "url" in self.asked.get("inprop", ""):
-            document["fullurl"] = (
-                f"{self.url}/{page.language}/wiki/{quote(page.title.replace(' ', '_'))}"
-            )
+            document["fullurl"] = f"{self.url}/{page.language}/wiki/{quote(page.title.replace(' ', '_'))}"
         if "pageprops" in props and page.disambiguation:
             document["pageprops"] = {"disambiguation": ""}
         return document
@@ -314,17 +302,13 @@ class _WikiQuery:
         if "exintro" in self.asked:
             text = re.split(r"\n+==", text, maxsplit=1)[0]
         if "explaintext" not in self.asked:
-            return "\n".join(
-                f"<p>{html.escape(each)}</p>" for each in text.split("\n\n")
-            )
+            return "\n".join(f"<p>{html.escape(each)}</p>" for each in text.split("\n\n"))
         if self.asked.get("exsectionformat", "wiki") == "plain":
             text = re.sub(r"(?m)^=+ (.*?) =+$", r"\1", text)
         return re.sub(r"\n+(=+ )", r"\n\n\n\1", text)
 
     def _id(self, page: WikiPage) -> int:
-        return 1000 + next(
-            n for n, each in enumerate([*self.pages, page]) if each.title == page.title
-        )
+        return 1000 + next(n for n, each in enumerate([*self.pages, page]) if each.title == page.title)
 
 
 def _score(page: WikiPage, words: Sequence[str]) -> int:

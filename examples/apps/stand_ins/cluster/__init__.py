@@ -25,7 +25,8 @@ from typing import Any
 
 from handrail.errors import Json
 from handrail.testing import Fault
-from handrail.testing.cluster.objects import (
+from handrail.testing.loopback import Answer, Loopback, ReceivedRequest
+from stand_ins.cluster.objects import (
     BORN,
     KINDS,
     Deployment,
@@ -35,7 +36,6 @@ from handrail.testing.cluster.objects import (
     Pods,
     RolloutProgress,
 )
-from handrail.testing.loopback import Answer, Loopback, ReceivedRequest
 
 FAKE_KUBECTL: Sequence[str] = (
     sys.executable,
@@ -68,13 +68,9 @@ class StandInCluster(Loopback):
         self.broken: dict[str, Fault] = {}
         self.unheard: set[str] = set()
         self._change = Lock()
-        self._folder = TemporaryDirectory(
-            prefix="handrail-cluster-", ignore_cleanup_errors=True
-        )
+        self._folder = TemporaryDirectory(prefix="handrail-cluster-", ignore_cleanup_errors=True)
         self.kubeconfig = Path(self._folder.name, "kubeconfig")
-        self.kubeconfig.write_text(
-            json.dumps(self._config(), indent=1), encoding="utf-8"
-        )
+        self.kubeconfig.write_text(json.dumps(self._config(), indent=1), encoding="utf-8")
 
     def __exit__(self, *_: object) -> None:
         super().__exit__()
@@ -82,11 +78,7 @@ class StandInCluster(Loopback):
 
     def pods(self, deployment: str) -> Sequence[str]:
         """Return the names of a deployment's present pods."""
-        return next(
-            each.pod_names
-            for each in self._placed
-            if each.deployment.name == deployment
-        )
+        return next(each.pod_names for each in self._placed if each.deployment.name == deployment)
 
     def _config(self) -> Object:
         """Return the kubeconfig; it is JSON, which is YAML too."""
@@ -111,11 +103,7 @@ class StandInCluster(Loopback):
         """Record a request; return the fault to answer it with, if any."""
         super().note(asked)
         return next(
-            (
-                fault
-                for part, fault in self.broken.items()
-                if part in f"{asked.method} {asked.path}"
-            ),
+            (fault for part, fault in self.broken.items() if part in f"{asked.method} {asked.path}"),
             None,
         )
 
@@ -133,9 +121,7 @@ class StandInCluster(Loopback):
         if len(steps) == 4 and steps[:3] == ["api", "v1", "namespaces"]:
             return self._namespace(steps[3])
         if (resource := _resource(steps)) is None:
-            return _refusal(
-                404, "NotFound", "the server could not find the requested resource"
-            )
+            return _refusal(404, "NotFound", "the server could not find the requested resource")
         kind, namespace, name, part = resource
         with self._change:
             if part == "log":
@@ -150,18 +136,12 @@ class StandInCluster(Loopback):
             )
         return self._read(kind, namespace, name, asked)
 
-    def _read(
-        self, kind: Kind, namespace: str, name: str, asked: ReceivedRequest
-    ) -> Answer:
+    def _read(self, kind: Kind, namespace: str, name: str, asked: ReceivedRequest) -> Answer:
         """Return one object or a list, as a table where that is preferred, or what changes from now on."""
         if asked.query.get("watch") in ("true", "1"):
             return Answer(stream=self._watch(kind, namespace, asked.query))
         with self._change:
-            objects = [
-                each
-                for each in self._objects(kind, namespace)
-                if _fits(each, asked.query)
-            ]
+            objects = [each for each in self._objects(kind, namespace) if _fits(each, asked.query)]
         if name:
             objects = [each for each in objects if each["metadata"]["name"] == name]
             if not objects:
@@ -175,23 +155,14 @@ class StandInCluster(Loopback):
         }
         return Answer(json=objects[0] if name else {**whole, "items": objects})
 
-    def _watch(
-        self, kind: Kind, namespace: str, query: Mapping[str, str]
-    ) -> Iterator[bytes]:
+    def _watch(self, kind: Kind, namespace: str, query: Mapping[str, str]) -> Iterator[bytes]:
         """Yield changes for as long as there are some to come; each is a look at what is being rolled out."""
         more = True
         while more:
             with self._change:
                 more = any(each.rollout.goes_on for each in self._placed)
-                objects = [
-                    each
-                    for each in self._objects(kind, namespace)
-                    if _fits(each, query)
-                ]
-            yield from (
-                json.dumps({"type": "MODIFIED", "object": each}).encode() + b"\n"
-                for each in objects
-            )
+                objects = [each for each in self._objects(kind, namespace) if _fits(each, query)]
+            yield from (json.dumps({"type": "MODIFIED", "object": each}).encode() + b"\n" for each in objects)
 
     def _objects(self, kind: Kind, namespace: str) -> list[Object]:
         """Return the objects of a kind; to look at deployments lets their rollouts go on."""
@@ -241,17 +212,13 @@ class StandInCluster(Loopback):
             return _not_found(KINDS[0], pod)
         container = query.get("container") or own.deployment.name
         if container != own.deployment.name:
-            return _refusal(
-                400, "BadRequest", f"container {container} is not valid for pod {pod}"
-            )
+            return _refusal(400, "BadRequest", f"container {container} is not valid for pod {pod}")
         if query.get("previous") == "true":
             lines = own.pods.previous_logs
         else:
             lines = own.pods.logs
         if lines is None:
-            message = (
-                f'previous terminated container "{container}" in pod "{pod}" not found'
-            )
+            message = f'previous terminated container "{container}" in pod "{pod}" not found'
             return _refusal(400, "BadRequest", message)
         if query.get("tailLines", "0") != "0":
             lines = lines[-int(query["tailLines"]) :]
@@ -262,20 +229,14 @@ class StandInCluster(Loopback):
     def _patch(self, namespace: str, name: str, body: Json) -> Answer:
         """Take a patch of a deployment; the only one that is understood is that of `kubectl rollout restart`."""
         own = next(
-            (
-                p
-                for p in self._placed
-                if (p.deployment.namespace, p.deployment.name) == (namespace, name)
-            ),
+            (p for p in self._placed if (p.deployment.namespace, p.deployment.name) == (namespace, name)),
             None,
         )
         kind = next(kind for kind in KINDS if kind.name == "deployments")
         if own is None:
             return _not_found(kind, name)
         try:
-            restarted_at = body["spec"]["template"]["metadata"]["annotations"][
-                _RESTARTED_AT
-            ]
+            restarted_at = body["spec"]["template"]["metadata"]["annotations"][_RESTARTED_AT]
         except (LookupError, TypeError):
             return _refusal(
                 422,
@@ -327,9 +288,7 @@ def _discovery(path: str) -> Object | None:
 
 def _list_groups() -> Object:
     groups = sorted({kind.api for kind in KINDS if "/" in kind.api})
-    versions = [
-        {"groupVersion": api, "version": api.partition("/")[2]} for api in groups
-    ]
+    versions = [{"groupVersion": api, "version": api.partition("/")[2]} for api in groups]
     return {
         "kind": "APIGroupList",
         "apiVersion": "v1",
@@ -372,9 +331,7 @@ def _resource(steps: list[str]) -> tuple[Kind, str, str, str] | None:
         own = kind.api.split("/")
         if steps[1 : len(own) + 1] == own:
             match steps[len(own) + 1 :]:
-                case ["namespaces", namespace, plural, *rest] if (
-                    plural == kind.name and len(rest) <= 2
-                ):
+                case ["namespaces", namespace, plural, *rest] if plural == kind.name and len(rest) <= 2:
                     name, part = (*rest, "", "")[:2]
                     return kind, namespace, name, part
     return None
@@ -391,9 +348,7 @@ def _fits(each: Object, query: Mapping[str, str]) -> bool:
         name, _, value = part.partition("=")
         value_found: Any = each
         for step in name.split("."):
-            value_found = (
-                value_found.get(step, {}) if isinstance(value_found, dict) else {}
-            )
+            value_found = value_found.get(step, {}) if isinstance(value_found, dict) else {}
         if value_found != value:
             return False
     return True
@@ -401,14 +356,10 @@ def _fits(each: Object, query: Mapping[str, str]) -> bool:
 
 def _not_found(kind: Kind, name: str) -> Answer:
     details = {"name": name, "kind": kind.name, "group": kind.group.removeprefix(".")}
-    return _refusal(
-        404, "NotFound", f'{kind.name}{kind.group} "{name}" not found', details
-    )
+    return _refusal(404, "NotFound", f'{kind.name}{kind.group} "{name}" not found', details)
 
 
-def _refusal(
-    status: int, reason: str, message: str, details: Object | None = None
-) -> Answer:
+def _refusal(status: int, reason: str, message: str, details: Object | None = None) -> Answer:
     status_object = {
         "kind": "Status",
         "apiVersion": "v1",

@@ -9,10 +9,10 @@ from __future__ import annotations
 import gc
 import json
 import re
-import time
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any, ClassVar
+from time import process_time
+from typing import Any, ClassVar, TypeAlias
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -22,10 +22,11 @@ from msgspec.structs import replace
 from handrail import calls, messages
 from handrail.calls import ToolCall, ToolResult
 from handrail.dialects import DialectStream, Envelope, ServerDialect, WireDialect
-from handrail.errors import Failure, ModelError
+from handrail.errors import Failure, Json, ModelError
 from handrail.messages import (
     ArgumentsDelta,
     Delta,
+    Finish,
     Options,
     ReasoningDelta,
     TextDelta,
@@ -94,7 +95,7 @@ def turns(draw: st.DrawFn) -> Turn:
     usage = Usage(
         read, written, draw(st.integers(0, read)), draw(st.integers(0, written))
     )
-    finish = draw(
+    finish: Finish = draw(
         st.sampled_from(
             ["calls", "stop", "length"] if spoken else ["stop", "length", "refused"]
         )
@@ -123,7 +124,11 @@ PIECES_OF_CHARACTERS = st.text(
 )
 
 
-def places(value: object, here: tuple = ()) -> list[tuple]:
+Place: TypeAlias = tuple[str | int, ...]
+"""The path to a place in a JSON value."""
+
+
+def places(value: object, here: Place = ()) -> list[Place]:
     """Return the path to every place in a JSON value."""
     inner = (
         value.items()
@@ -138,16 +143,17 @@ def places(value: object, here: tuple = ()) -> list[tuple]:
     ]
 
 
-def with_other(value: object, place: tuple, other: object) -> object:
+def with_other(value: object, place: Place, other: object) -> object:
     """Return the JSON value with `other` at that place."""
     if not place:
         return other
-    copy = dict(value) if isinstance(value, dict) else list(value)
+    assert isinstance(value, dict | list)
+    copy: Any = value.copy()
     copy[place[0]] = with_other(copy[place[0]], place[1:], other)
     return copy
 
 
-ODD = st.sampled_from(
+ODD: st.SearchStrategy[object] = st.sampled_from(
     [
         None,
         True,
@@ -190,6 +196,7 @@ def read(
 def joined(
     deltas: Sequence[Delta], kind: type[TextDelta] | type[ReasoningDelta]
 ) -> str:
+    """Return the text of all deltas of a kind."""
     return "".join(delta.text for delta in deltas if isinstance(delta, kind))
 
 
@@ -214,7 +221,7 @@ def check_growth(work: Callable[[int], Callable[[], Any]], size: int) -> None:
     small = min(_seconds(work(size // 10)) for _ in range(3))
     bound = 30 * max(small, 0.002)
     # A busy machine makes one of three slow, and never one of them fast.
-    tries = []
+    tries: list[float] = []
     while len(tries) < 3 and (not tries or min(tries) >= bound):
         tries.append(_seconds(work(size)))
     assert min(tries) < bound, (small, tries)
@@ -223,9 +230,9 @@ def check_growth(work: Callable[[int], Callable[[], Any]], size: int) -> None:
 def _seconds(done: Callable[[], Any]) -> float:
     gc.disable()  # whose work grows with all that is alive
     try:
-        begun = time.process_time()
+        begun = process_time()
         done()
-        return time.process_time() - begun
+        return process_time() - begun
     finally:
         gc.enable()
 
@@ -271,7 +278,7 @@ class DialectContract:
         ]
         return replace(turn, calls=tuple(spelled))
 
-    def encoded(self, turn: Turn) -> dict:
+    def encoded(self, turn: Turn) -> dict[str, Json]:
         assert isinstance(self.dialect, ServerDialect)
         return self.dialect.encode_turn(
             turn, Envelope("m", "answer_1", 1_700_000_000), TOOLS

@@ -130,16 +130,12 @@ def _template(placed: Placed) -> Object:
     own = placed.deployment
     metadata = {"labels": {"app": placed.deployment.name}}
     if placed.rollout.restarted_at:
-        metadata["annotations"] = {
-            "kubectl.kubernetes.io/restartedAt": placed.rollout.restarted_at
-        }
+        metadata["annotations"] = {"kubectl.kubernetes.io/restartedAt": placed.rollout.restarted_at}
     container = {
         "name": own.name,
         "image": f"registry.example/{own.name}:1.4.2",
         "resources": {"limits": {"cpu": "1", "memory": f"{own.memory_limit_mib}Mi"}},
-        "env": [
-            {"name": name, "value": value} for name, value in own.environment.items()
-        ],
+        "env": [{"name": name, "value": value} for name, value in own.environment.items()],
         "terminationMessagePath": "/dev/termination-log",
         "imagePullPolicy": "IfNotPresent",
     }
@@ -251,11 +247,7 @@ def pods(placed: Placed) -> list[Object]:
     crashed = placed.pods.previous_logs is not None
     state = {"running": {"startedAt": BORN}}
     owner = _owner("ReplicaSet", placed.set_name(placed.rollout.revision))
-    annotations = {
-        key: value
-        for key, value in template["metadata"].items()
-        if key == "annotations"
-    }
+    annotations = {key: value for key, value in template["metadata"].items() if key == "annotations"}
     status = {
         "name": own.name,
         "ready": ready,
@@ -268,10 +260,7 @@ def pods(placed: Placed) -> list[Object]:
         "lastState": {"terminated": _TERMINATED} if crashed else {},
     }
     ready_text = "True" if ready else "False"
-    conditions = [
-        {"type": each, "status": ready_text}
-        for each in ("Initialized", "Ready", "ContainersReady")
-    ]
+    conditions = [{"type": each, "status": ready_text} for each in ("Initialized", "Ready", "ContainersReady")]
     return [
         {
             "apiVersion": "v1",
@@ -509,9 +498,7 @@ KINDS = (
         columns={
             "Type": lambda each: each["type"],
             "Reason": lambda each: each["reason"],
-            "Object": lambda each: (
-                f"{each['involvedObject']['kind'].lower()}/{each['involvedObject']['name']}"
-            ),
+            "Object": lambda each: f"{each['involvedObject']['kind'].lower()}/{each['involvedObject']['name']}",
             "Message": lambda each: each["message"],
         },
     ),

@@ -67,9 +67,7 @@ class PrefixCache:
         with self._lock:
             if wire == "anthropic":
                 return self._count_marked(list(_anthropic_blocks(body)))
-            return self._count_text(
-                str(body.get("prompt_cache_key", "")), _openai_text(body)
-            )
+            return self._count_text(str(body.get("prompt_cache_key", "")), _openai_text(body))
 
     def _count_marked(self, blocks: list[_Block]) -> Usage:
         marks = [n for n, block in enumerate(blocks) if block.is_marked]
@@ -90,9 +88,7 @@ class PrefixCache:
             if sizes[mark] >= self._least_tokens:
                 self._prefixes.add(prefixes[mark])
                 written = max(written, sizes[mark] - read)
-        return Usage(
-            sizes[-1] if sizes else 0, cached_tokens=read, cache_written_tokens=written
-        )
+        return Usage(sizes[-1] if sizes else 0, cached_tokens=read, cache_written_tokens=written)
 
     def _count_text(self, key: str, text: str) -> Usage:
         texts = self._texts.setdefault(key, [])
@@ -108,11 +104,7 @@ class PrefixCache:
 def input_price(usage: Usage, *, write_price: float = WRITE_PRICE) -> float:
     """Return what an input costs, as a share of what it would cost without a cache."""
     plain = usage.input_tokens - usage.cached_tokens - usage.cache_written_tokens
-    cost = (
-        plain
-        + READ_PRICE * usage.cached_tokens
-        + write_price * usage.cache_written_tokens
-    )
+    cost = plain + READ_PRICE * usage.cached_tokens + write_price * usage.cache_written_tokens
     return cost / usage.input_tokens if usage.input_tokens else 1.0
 
 
@@ -145,9 +137,7 @@ def _anthropic_blocks(body: Mapping[str, Json]) -> Iterator[_Block]:
             continue
         deferred[tool["name"]] = tool
         if "cache_control" in tool:
-            raise ModelError(
-                "cache_control cannot be used with defer_loading", status=400
-            )
+            raise ModelError("cache_control cannot be used with defer_loading", status=400)
     for block in _as_blocks(body.get("system")):
         yield _block("system", block)
     last: _Block | None = None
@@ -165,11 +155,7 @@ def _with_references(block: Json, deferred: Mapping[str, Json]) -> Json:
     content = block.get("content")
     if not isinstance(content, list):
         return block
-    loaded = [
-        deferred[each["tool_name"]]
-        for each in content
-        if each.get("type") == "tool_reference"
-    ]
+    loaded = [deferred[each["tool_name"]] for each in content if each.get("type") == "tool_reference"]
     return {**block, "loaded": loaded} if loaded else block
 
 
