@@ -92,9 +92,8 @@ def test_every_key_of_the_settings_is_on_the_page_of_the_configuration():
     of_servers = "".join(
         row for row in CONFIGURATION.splitlines() if row.startswith("| `[mcp.servers.")
     )
-    assert [key for key in server_settings._KEYS if f"`{key}`" not in of_servers] == [
-        "tools"
-    ]
+    names = server_settings.ServerSettings.__struct_fields__
+    assert [key for key in names if f"`{key}`" not in of_servers] == ["name", "tools"]
     assert "`[mcp.servers.NAME.tools.TOOL]`" in of_servers
     assert "`[schedule.NAME]`" in CONFIGURATION
 
