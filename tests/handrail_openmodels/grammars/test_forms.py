@@ -10,9 +10,9 @@ import pytest
 from msgspec.structs import replace
 
 import handrail as hr
-from handrail import plugins
 from handrail.dialects import dialect
 from handrail.messages import Turn
+from handrail_openmodels import parts
 from handrail_openmodels.grammars import grammar
 from handrail_openmodels.prompts.chat_template import Opening
 from tests.support.effort import examples
@@ -77,7 +77,7 @@ CALLS = [
 FAMILIES = sorted(
     {
         (family.syntax, family.template.single): name
-        for name in plugins.PROMPTS
+        for name in parts.PROMPTS
         if name != "react"  # its calls have a thought before them
         for family in [dialect(name)]
     }.values()
