@@ -118,6 +118,16 @@ def room_of(module: str) -> str:
     return module.split(".")[0]
 
 
+def test_no_package_is_larger_than_its_budget():
+    budgets = tomllib.loads((SRC.parent / "budgets.toml").read_text(encoding="utf-8"))
+    lines = dict.fromkeys(budgets, 0)
+    for path in modules():
+        size = path.read_text(encoding="utf-8").count("\n")
+        lines[path.relative_to(SRC).parts[0]] += size
+        lines["all"] += size
+    assert {name: size for name, size in lines.items() if size > budgets[name]} == {}
+
+
 def test_every_room_has_its_floor():
     assert {room_of(name) for name in NAMES} - DOORS == set(FLOOR_OF)
 
