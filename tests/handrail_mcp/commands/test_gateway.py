@@ -18,7 +18,7 @@ from handrail_mcp.commands.gateway.today import read_since
 from handrail_mcp.pins import Pins
 from tests.support.terminals import PATIENCE_S
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
