@@ -8,7 +8,7 @@ DEMO = -e '.[sql,server]'
 # Where compiled modules are switched off, each of the thousand Pythons that the tests start would compile its own.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: help demo test test-fast test-core prove docs console bench conformance chaos storm frameworks gateway-kills clean
+.PHONY: help demo test test-all test-fast test-core prove docs console bench conformance chaos storm frameworks gateway-kills clean
 
 help: ## Say what there is.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -16,11 +16,14 @@ help: ## Say what there is.
 demo: .venv/run.stamp ## Run the demo: a scripted model, a stand-in cluster, no key needed.
 	@$(BIN)/handrail demo $(ARGS) || test $$? -eq 5  # a person who says no has seen the demo as well
 
-test: .venv/dev.stamp ## Run lint, types and all tests.
+test: .venv/dev.stamp ## Run lint, types, and tests of every kind; 8 minutes on two idle cores.
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check -q .
 	@$(BIN)/mypy
 	@$(BIN)/python -m pytest -q -n 2 $(ARGS)
+
+test-all: .venv/dev.stamp ## Run what is only volume too: every combination, every row, long storms; an hour.
+	@HANDRAIL_LONG_TESTS=1 $(BIN)/python -m pytest -q -n 2 $(ARGS)
 
 test-fast: .venv/dev.stamp ## Run the quick tests: no corpus, no server, no killed processes; under a minute on two idle cores.
 	@$(BIN)/python -m pytest -q -x -n 2 --hypothesis-profile=quick -m "not (slow or server or corpus or proof)" $(ARGS)
@@ -28,7 +31,7 @@ test-fast: .venv/dev.stamp ## Run the quick tests: no corpus, no server, no kill
 test-core: .venv/dev.stamp ## Run the demo and the tests of the core where the packages beside it cannot be imported.
 	@$(BIN)/python -m tests.core_alone -n 2 $(ARGS)
 
-prove: .venv/dev.stamp ## Check the promises in every order of one or two deaths, lost answers and words of people; 5 minutes on two idle cores.
+prove: .venv/dev.stamp ## Check the promises in every order of up to two deaths, lost answers and words of people; 5 minutes on two idle cores.
 	@$(BIN)/python -m tests.prove $(ARGS)
 
 docs: .venv/docs.stamp ## Build the site strictly into build/site.

@@ -10,6 +10,7 @@ from hypothesis import settings
 
 from tests.support import servers_permitted
 from tests.support.drivers import KINDS, Driver
+from tests.support.effort import IS_LONG, beyond_each_value, is_volume
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell starts what it runs in the background with Ctrl-C ignored, and so would every program that a test starts.
@@ -18,6 +19,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # How long an example takes says more of the machine than of the code.
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
+EXAMPLES_IN_EACH_RUN = 50
 
 # `make test-fast`
 QUICK_EXAMPLES = 10
@@ -72,7 +74,7 @@ MARKED_BY_PATH = {
 
 # where a module can start one; elsewhere it is HTTP
 SERVER_FIXTURES = {"server", "dsn", "postgres", "_server"}
-SERVER_PARAMETERS = {"postgres", "procrastinate", "analyst", "clerk"}
+SERVER_PARAMETERS = {"postgres", "analyst", "clerk"}
 
 
 def pytest_ignore_collect(collection_path, config):
@@ -83,14 +85,21 @@ def pytest_ignore_collect(collection_path, config):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Mark each test by its path, and `server` by what it asks for."""
+    """Mark each test by its path and by what it asks for, and leave to `make test-all` what is only volume."""
     for item in items:
         if config.getoption("--hypothesis-profile") == "quick":
-            draw_few_examples(item)
+            bound_examples(item, QUICK_EXAMPLES)
+        elif not IS_LONG:
+            bound_examples(item, EXAMPLES_IN_EACH_RUN)
         for marker in markers_by_path(item.path):
             item.add_marker(marker)
         if needs_server(item):
             item.add_marker("server")
+    for item in beyond_each_value(items):
+        item.add_marker("volume")
+    if not IS_LONG:
+        config.hook.pytest_deselected(items=[*filter(is_volume, items)])
+        items[:] = [item for item in items if not is_volume(item)]
 
 
 def markers_by_path(path: Path) -> list[str]:
@@ -105,15 +114,15 @@ def markers_by_path(path: Path) -> list[str]:
     ]
 
 
-def draw_few_examples(item) -> None:
-    """Bound the examples of a property that has a number of its own, which no profile changes."""
+def bound_examples(item, examples: int) -> None:
+    """Bound the examples of a property, also of one that has a number of its own, which no profile changes."""
     function = getattr(
         getattr(item, "obj", None), "__func__", getattr(item, "obj", None)
     )
     own = getattr(function, "_hypothesis_internal_use_settings", None)
-    if own is not None and own.max_examples > QUICK_EXAMPLES:
+    if own is not None and own.max_examples > examples:
         function._hypothesis_internal_use_settings = settings(
-            own, max_examples=QUICK_EXAMPLES
+            own, max_examples=examples
         )
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from handrail import plugins
 from handrail.cli import list_commands, main
 from handrail.cli.exits import Exit
 
@@ -61,6 +62,12 @@ def test_help_tells_every_exit_code(cli):
 def test_a_commands_first_line_of_help_is_the_one_in_the_list(cli, name):
     command = main.get_command(None, name)
     assert command.help.split("\n")[0] == list_commands()[name]
+
+
+@pytest.mark.parametrize("name", plugins.list_added("help"))
+def test_so_is_that_of_a_command_which_another_package_adds(name):
+    command = plugins.load("commands", name)
+    assert command.help.split("\n")[0] == plugins.list_added("help")[name]
 
 
 @pytest.mark.parametrize(

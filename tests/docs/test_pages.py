@@ -16,6 +16,7 @@ import pytest
 from docs import build
 from handrail.errors import Code
 from tests.support import api_page, dialect_page
+from tests.support.effort import volume
 from tests.support.pictures import PICTURES, demo_output, drawn, lines_in, lines_of
 
 ROOT = Path(__file__).parents[2]
@@ -88,9 +89,21 @@ def blocks() -> list[tuple[Path, re.Match[str]]]:
     ]
 
 
+def is_only_run_in_all(page: Path, block: re.Match[str]) -> bool:
+    """Whether it is the output of a program of the how-to pages, which are sixty of a kind."""
+    return block["kind"] == "output" and page.parent.name == "how-to"
+
+
 @pytest.mark.parametrize(
     ("page", "block"),
-    [pytest.param(p, b, id=f"{p.name}:{b['kind']}:{b['path']}") for p, b in blocks()],
+    [
+        pytest.param(
+            *(page, block),
+            id=f"{page.name}:{block['kind']}:{block['path']}",
+            marks=volume if is_only_run_in_all(page, block) else [],
+        )
+        for page, block in blocks()
+    ],
 )
 def test_a_block_is_the_file_or_what_it_prints(page, block):
     if block["kind"] == "output" and missing_framework(block["path"]):

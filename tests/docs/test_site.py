@@ -17,6 +17,7 @@ from handrail.linting import Settings
 from handrail.models.providers import PROVIDERS
 from handrail.tools.tool import BaseTool
 from handrail_mcp import server_settings
+from tests.support.effort import volume
 
 SRC = Path(hr.__file__).parents[1]
 CONFIGURATION = (build.DOCS / "reference/configuration.md").read_text(encoding="utf-8")
@@ -127,6 +128,7 @@ def test_a_link_out_of_the_pages_leads_to_the_repository(tmp_path):
     importlib.util.find_spec("zensical") is None,
     reason="the extra `docs` is not installed",
 )
+@volume  # `make docs` builds it as well
 def test_the_site_builds_strictly_and_loads_nothing_from_elsewhere():
     built = subprocess.run(
         [sys.executable, "-m", "docs.build"],

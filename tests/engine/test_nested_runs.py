@@ -18,6 +18,7 @@ from handrail.stores.sqlite import SqliteStore
 from handrail.testing import ScriptedModel, call
 from tests.engine.test_resume import on  # noqa: F401  # a fixture
 from tests.support.drivers import BOUND_S, KINDS, Driver
+from tests.support.effort import each_value_once
 
 INNER = [[call("ticket", title="a")], [call("report", title="a")], "Both are done."]
 OUTER = [[call("colleague", task="A ticket and a report.")], "All done."]
@@ -127,6 +128,7 @@ else:
 
 
 @pytest.mark.proof
+@each_value_once
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("dies", ["ticket", "report"])

@@ -4,33 +4,34 @@ import json
 import signal
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 
 import pytest
 
 from tests.handrail_frameworks.killed import WAYS
-from tests.support.effort import IS_LONG
+from tests.support.effort import volume
 
 ROOT = Path(__file__).parents[2]
 
 pytestmark = [pytest.mark.slow, pytest.mark.proof]
 
-IN_EACH_RUN = {
-    "sqlite": ("langgraph",),
-    "postgresql": ("openai-agents",),
-}
-"""With HANDRAIL_LONG_TESTS set, every way is killed on both stores."""
+IN_EACH_RUN = {("langgraph", "sqlite"), ("openai-agents", "postgres")}
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    ("way", "store"),
+    [
+        pytest.param(*case, marks=[] if case in IN_EACH_RUN else volume)
+        for case in product(WAYS, ("sqlite", "postgres"))
+    ],
+    indirect=["store"],
+)
 def test_a_killed_write_happens_once_and_the_model_is_told_what_became_of_it(
     way, store, tmp_path
 ):
     if WAYS[way].missing:
         pytest.skip(WAYS[way].missing)
-    kind = store.partition(":")[0]
-    if way not in IN_EACH_RUN[kind] and not IS_LONG:
-        pytest.skip("HANDRAIL_LONG_TESTS=1 runs it")
     ended = subprocess.run(
         [
             sys.executable,

@@ -16,9 +16,9 @@ from mcp.shared.exceptions import MCPError
 from handrail_mcp.tokens import make_entry
 from tests.handrail_mcp.gateways import MANY, agree, serve_gateway, write_config
 from tests.handrail_mcp.reaching import NEW, OLD, ROOT, listens, text_of, wait_until
-from tests.support.effort import long_only
+from tests.support.effort import volume
 
-pytestmark = [pytest.mark.slow, long_only]
+pytestmark = [pytest.mark.slow, volume]
 
 CLIENTS = 16
 

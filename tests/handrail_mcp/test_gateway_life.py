@@ -23,9 +23,9 @@ from tests.handrail_mcp.gateways import (
 )
 from tests.handrail_mcp.reaching import NEW, OLD, ROOT, text_of, wait_until
 from tests.handrail_mcp.test_gateway_clients import client_of
-from tests.support.effort import long_only
+from tests.support.effort import volume
 
-pytestmark = [pytest.mark.slow, long_only]
+pytestmark = [pytest.mark.slow, volume]
 
 SILENT = [sys.executable, "-m", "tests.handrail_mcp.rogue", "silent"]
 

@@ -12,6 +12,7 @@ import pytest
 import handrail as hr
 from handrail.testing import ScriptedServer, call
 from tests.handrail_server.served import PATIENCE_S, served_process, wait_until
+from tests.support.effort import volume
 from tests.support.terminals import program_in_terminal
 
 TOOLS = '''
@@ -41,12 +42,9 @@ def pay(order_id: str) -> str:
 '''
 
 
-@pytest.fixture
-def killed_at(store):
-    """The store of a test that kills: in each run the one in a file."""
-    if store.startswith("postgres") and "HANDRAIL_LONG_TESTS" not in os.environ:
-        pytest.skip("HANDRAIL_LONG_TESTS=1 runs it")
-    return store
+on_a_file = pytest.mark.parametrize(
+    "store", ["sqlite", pytest.param("postgres", marks=volume)], indirect=True
+)
 
 
 @pytest.fixture
@@ -72,10 +70,11 @@ def serve(store, tools, *words):
     )
 
 
-def test_a_server_killed_before_and_after_a_word_loses_nothing(killed_at, tools):
+@on_a_file
+def test_a_server_killed_before_and_after_a_word_loses_nothing(store, tools):
     script = [[call("delete_order", order_id="A-1")], "It is gone."]
     with ScriptedServer(script) as model:
-        how = (killed_at, tools, "--model", model.model)
+        how = (store, tools, "--model", model.model)
         with serve(*how) as (served, process):
             run = served.post("/runs", {"question": "Delete A-1."}, 201)["id"]
             served.run_until(run, "waiting")
@@ -121,12 +120,13 @@ def test_a_run_that_is_answered_while_no_server_lives_goes_on_with_the_next_one(
     assert world(tools) == ["deleted A-1"]
 
 
+@on_a_file
 def test_a_server_killed_in_a_write_leaves_it_in_doubt_and_it_is_not_made_again(
-    killed_at, tools
+    store, tools
 ):
     script = [[call("pay", order_id="A-1")], "It may be paid."]
     with ScriptedServer(script) as model:
-        how = (killed_at, tools, "--model", model.model, "--yes-to", "medium")
+        how = (store, tools, "--model", model.model, "--yes-to", "medium")
         with serve(*how) as (served, process):
             run = served.post("/runs", {"question": "Pay A-1."}, 201)["id"]
             wait_until(lambda: world(tools), bool)

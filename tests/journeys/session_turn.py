@@ -51,7 +51,7 @@ def write(number):
 
 script = [line for number in range(1, 10) for line in (write(number), answer(number))]
 with hr.SyncRuntime([note], store=STORE) as runtime:
-    session = hr.SyncSession(runtime, id="s", model=ScriptedModel(script))
+    session = hr.SyncSession(runtime, id=FOLDER.name, model=ScriptedModel(script))
     run = session.resume() if QUESTION == "resume" else session.run(QUESTION)
     die_at("after the round")
     said = [

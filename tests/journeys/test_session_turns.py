@@ -5,11 +5,12 @@ import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from itertools import product
 from pathlib import Path
 
 import pytest
 
-from tests.support.effort import IS_LONG
+from tests.support.effort import volume
 
 PROGRAM = Path(__file__).with_name("session_turn.py")
 PLACES = [
@@ -20,19 +21,13 @@ PLACES = [
     "after the round",
 ]
 
+IN_EACH_RUN = {
+    *(("sqlite", place, "") for place in PLACES),
+    ("sqlite", "before answer", "resumed"),
+    ("postgres", "after effect", "resumed"),
+}
+
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def store(request, tmp_path):
-    if request.param == "sqlite":
-        yield f"sqlite:///{tmp_path}/h.db"
-        return
-    from tests.stores.servers import started
-
-    server = started()
-    yield server.dsn
-    server.remove()
 
 
 def start(store, folder, dies, question):
@@ -54,13 +49,17 @@ def effects(folder):
     return (folder / "effects").read_text().splitlines()
 
 
-@pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("resumed", [True, False], ids=["resumed", "asked again"])
+@pytest.mark.parametrize(
+    ("store", "place", "resumed"),
+    [
+        pytest.param(*case, marks=[] if case in IN_EACH_RUN else volume)
+        for case in product(("sqlite", "postgres"), PLACES, ("resumed", ""))
+    ],
+    indirect=["store"],
+)
 def test_a_round_that_was_killed_is_finished_before_the_next_question(
     store, tmp_path, place, resumed
 ):
-    if store.startswith("postgres") and place != "after effect" and not IS_LONG:
-        pytest.skip("HANDRAIL_LONG_TESTS=1 runs it")
     assert told(start(store, tmp_path, "nowhere", "one"))["round"] == 1
     assert start(store, tmp_path, place, "two").returncode == -signal.SIGKILL
     if resumed:

@@ -3,7 +3,7 @@
 from handrail.sandboxes.bubblewrap import Bubblewrap
 from handrail.sandboxes.container import ContainerSandbox
 from handrail.sandboxes.process import ProcessSandbox
-from handrail.testing.sandboxes import SandboxContract
+from handrail.testing.contracts.sandboxes import SandboxContract
 
 
 class TestProcess(SandboxContract):

@@ -6,6 +6,7 @@ on. As root it runs as another user, since Postgres refuses root.
 
 from __future__ import annotations
 
+import atexit
 import os
 import pwd
 import shutil
@@ -13,6 +14,8 @@ import signal
 import subprocess
 import tempfile
 import time
+from collections.abc import Sequence
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -44,6 +47,26 @@ def somebody() -> str | None:
     return next((name for name in ("postgres", "nobody") if name in names), None)
 
 
+@cache
+def _initialised(programs: Path, user: str | None) -> Path:
+    """Return the data of a new server, which each one copies."""
+    folder = Path(tempfile.mkdtemp(prefix="handrail-postgres-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    if user:
+        os.chown(folder, pwd.getpwnam(user).pw_uid, -1)
+    how = ["-U", "handrail", "-A", "trust", "-E", "UTF8", "--no-sync"]
+    _run([programs / "initdb", "-D", folder / "data", *how], folder, user)
+    return folder / "data"
+
+
+def _run(command: Sequence[str | Path], folder: Path, user: str | None = None) -> None:
+    ended = subprocess.run(
+        command, cwd=folder, user=user, capture_output=True, text=True
+    )
+    if ended.returncode:
+        raise OSError(ended.stderr.strip() or ended.stdout.strip())
+
+
 class Server:
     """A server of our own, which a test may stop, kill and start again."""
 
@@ -54,27 +77,10 @@ class Server:
             os.chown(self.folder, pwd.getpwnam(self._user).pw_uid, -1)
         self.dsn = f"postgresql://handrail@/postgres?host={self.folder}"
         self._process: subprocess.Popen[bytes] | None = None
-        init = [
-            "initdb",
-            "-D",
-            self.folder / "data",
-            "-U",
-            "handrail",
-            "-A",
-            "trust",
-            "-E",
-            "UTF8",
-            "--no-sync",
-        ]
-        made = subprocess.run(
-            [programs / init[0], *init[1:]],
-            user=self._user,
-            cwd=self.folder,
-            capture_output=True,
-            text=True,
+        _run(
+            ["cp", "-a", _initialised(programs, self._user), self.folder / "data"],
+            self.folder,
         )
-        if made.returncode:
-            raise OSError(made.stderr.strip() or made.stdout.strip())
 
     def start(self) -> None:
         """Start it and wait until it answers."""

@@ -113,7 +113,7 @@ def command(
     \b
     Examples:
       handrail runs export r_1f2e3d4c > run.jsonl
-      handrail runs export --format trl --tools shop.tools --since 2026-11-01 > training.jsonl
+      handrail runs export --format openai --tools shop.tools --since 2026-11-01 > training.jsonl
       handrail runs export --format preference --tools shop.tools --status any > pairs.jsonl
     """
     if form == JOURNAL:

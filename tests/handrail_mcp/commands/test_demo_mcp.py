@@ -5,7 +5,10 @@ import sys
 
 import pytest
 
+from tests.support.effort import volume
 
+
+@volume
 @pytest.mark.slow
 def test_the_story_over_mcp_asks_once_sends_once_and_catches_the_change():
     command = [sys.executable, "-m", "handrail", "demo", "--mcp", "--no-input"]

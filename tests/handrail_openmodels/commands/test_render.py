@@ -5,8 +5,8 @@ import json
 import pytest
 
 from handrail.dialects import WireDialect
+from handrail.testing.contracts.dialects import places, with_other
 from handrail_openmodels import parts
-from tests.dialects.contract import places, with_other
 from tests.support.weather import QUESTION, TOOLS, every_writer
 
 DEFINITIONS = {

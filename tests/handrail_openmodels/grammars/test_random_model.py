@@ -14,7 +14,7 @@ from tests.handrail_openmodels.grammars.random_model import (
 from tests.support.effort import IS_LONG, examples
 
 pytest.importorskip("llguidance")
-ANSWERS = examples(8, 320)
+ANSWERS = examples(4, 320)
 FAMILIES = sorted(parts.PROMPTS)
 if not IS_LONG:
     # one of those that write alike

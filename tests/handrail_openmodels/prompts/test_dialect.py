@@ -24,11 +24,12 @@ from handrail.messages import (
 )
 from handrail.parsing import jsontext
 from handrail.ports import Described
+from handrail.testing.contracts.dialects import in_halves
 from handrail_openmodels import parts
 from handrail_openmodels.prompts import mistral
 from handrail_openmodels.prompts.chat_template import break_tokens
 from handrail_openmodels.prompts.syntaxes import SYNTAXES
-from tests.dialects.contract import in_halves
+from tests.support.effort import examples
 
 FAMILIES = [hr.dialect(name) for name in parts.PROMPTS]
 every_family = pytest.mark.parametrize(
@@ -107,7 +108,7 @@ def hostile(dialect):
 def test_no_text_brings_a_control_token_into_a_prompt(dialect):
     harmless = tokens_in(dialect, dialect.encode_request(conversation("x"), [tool()]))
 
-    @settings(max_examples=25, deadline=None)
+    @settings(max_examples=examples(8, long=25), deadline=None)
     @given(pieces=hostile(dialect))
     def holds(pieces):
         said = "x" + "".join(pieces) + "x"

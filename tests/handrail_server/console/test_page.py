@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 from itertools import product
 from pathlib import Path
@@ -36,6 +35,7 @@ from tests.handrail_server.console.pictures import (
     has_font,
 )
 from tests.handrail_server.console.tools import HOSTILE
+from tests.support.effort import IS_LONG
 
 pytestmark = pytest.mark.slow
 
@@ -56,7 +56,6 @@ LOOK = """() => ({
 GROUNDS = {"light": "rgb(255, 255, 255)", "dark": "rgb(22, 24, 28)"}
 
 
-IS_LONG = os.environ.get("HANDRAIL_LONG_TESTS") == "1"
 LOOKS = list(product(("light", "dark"), ("en", "zh"), (WIDE, NARROW)))
 if not IS_LONG:  # each two of the three together, in half as many
     LOOKS = [LOOKS[0], LOOKS[3], LOOKS[5], LOOKS[6]]

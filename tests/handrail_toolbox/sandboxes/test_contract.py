@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from handrail.sandboxes.bubblewrap import Bubblewrap
-from handrail.testing.sandboxes import SandboxContract
+from handrail.testing.contracts.sandboxes import SandboxContract
 from handrail_toolbox.sandboxes.monty import MontySandbox
 from handrail_toolbox.sandboxes.wasm import WasmSandbox
 

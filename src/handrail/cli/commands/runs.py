@@ -108,7 +108,7 @@ def command() -> None:
       handrail runs show r_1f2e3d4c
       handrail runs resume r_1f2e3d4c --tools shop.tools
       handrail runs resume --all --tools shop.tools
-      handrail runs export --format trl --tools shop.tools
+      handrail runs export --format openai --tools shop.tools
     """
 
 
