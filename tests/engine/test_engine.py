@@ -276,7 +276,7 @@ def test_the_same_call_with_the_same_result_is_told_and_then_stops_the_run_with_
 
 
 @pytest.mark.parametrize("tool", [
-    hr.FunctionTool(lambda: "pending", name="status", effect="read", poll=True),
+    hr.FunctionTool(lambda: "pending", name="status", effect="read", limits=hr.Limits(poll=True)),
     hr.FunctionTool(partial(next, itertools.count()), name="status", parameters={"type": "object"}, effect="read"),
 ])  # fmt: skip
 def test_polling_and_changing_results_are_no_circle(drive, tool):
@@ -951,7 +951,7 @@ def test_a_conversation_that_was_forgotten_and_comes_back_never_meets_its_own_ea
     monkeypatch.setattr("handrail.engine.engine.MOST_RUNS_REMEMBERED", 2)
     done = []
 
-    @hr.tool(effect="write", repeatable=True)
+    @hr.tool(effect="write", write=hr.Write(repeatable=True))
     def note(text: str) -> str:
         """Add a note."""
         done.append(text)
