@@ -209,7 +209,7 @@ def test_without_the_extra_a_mask_names_it_and_the_texts_are_there():
         "try:\n"
         "    made.mask(object())\n"
         "except hr.ConfigError as error:\n"
-        "    assert '[grammar]' in str(error)\n"
+        "    assert '[openmodels]' in str(error)\n"
         "else:\n"
         "    raise SystemExit('no error')\n"
     )
