@@ -9,6 +9,8 @@ Rule 1: a group changes what it names and leaves the rest, wherever it is set: i
         tool, by `BaseTool.replace`, in the overrides of an MCP server.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import UnionType
@@ -189,7 +191,7 @@ class Group:
             if value != self.usual[name]
         }
 
-    def changed(self, other: "Group | Mapping[str, Any]") -> Self:
+    def changed(self, other: Group | Mapping[str, Any]) -> Self:
         """Return the settings of this group, with what another one names."""
         named = vars(other) if isinstance(other, Group) else other
         return type(self)(**{**vars(self), **named})

@@ -15,6 +15,7 @@ Rule 2: a tool that declares no effect counts as a write wherever safety matters
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from copy import copy, deepcopy
 from functools import cache, partial
@@ -914,14 +915,10 @@ def _refuse_ungrouped(tool_name: str, name: str) -> ToolDefinitionError:
 @cache
 def _kind_of(setting: str) -> Kind | None:
     """Return what a setting must be, by its type."""
-    if group := GROUP_OF.get(setting):
-        return find_kind(GROUPS[group].__annotations__[setting])
-    return find_kind(_flat_types()[setting])
-
-
-@cache
-def _flat_types() -> Mapping[str, Any]:
-    return inspect.get_annotations(BaseTool, eval_str=True)
+    declaring = GROUPS[GROUP_OF[setting]] if setting in GROUP_OF else BaseTool
+    # the types of all settings would cost every import of handrail, which makes tools of its own
+    names = vars(sys.modules[declaring.__module__])
+    return find_kind(eval(declaring.__annotations__[setting], names))
 
 
 def _find_wrong_kind(settings: Mapping[str, Any]) -> str:
