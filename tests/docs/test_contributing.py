@@ -137,7 +137,7 @@ def test_every_command_fulfils_its_checklist(name):
     folder = ROOT / "src" / added.rpartition(".")[0].replace(".", "/")
     assert (folder / f"{name}.py").exists() or (folder / name).is_dir()
     tests = "".join(
-        path.read_text(encoding="utf-8") for path in TESTS.glob("*/test_*.py")
+        path.read_text(encoding="utf-8") for path in TESTS.rglob("test_*.py")
     )
     assert re.search(rf'"{name}"', tests), f"no test runs `handrail {name}`"
 
