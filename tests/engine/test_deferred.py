@@ -15,7 +15,7 @@ from handrail.testing import ManualClock, ScriptedModel, call
 from tests.support.drivers import BOUND_S
 
 
-@hr.tool(effect="read", blocking=False, deferred=True, repeatable=True)
+@hr.tool(effect="read", blocking=False, deferred=True, write=hr.Write(repeatable=True))
 def ask_user(question: str) -> str:
     """Ask the user a question."""
 
