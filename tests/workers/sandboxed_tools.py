@@ -263,7 +263,7 @@ got = 'a gigabyte'
 PROBES_OF_NOTHING = {"count": "got = 1"}
 
 
-@hr.tool(effect="read", isolation="isolated", max_attempts=1, timeout_s=1)
+@hr.tool(effect="read", isolation="isolated", max_attempts=1, timeout_s=4)
 def loop_for_ever() -> str:
     """Never end."""
     while True:
