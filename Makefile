@@ -28,7 +28,7 @@ test-all: .venv/dev.stamp ## Run what is only volume too: every combination, eve
 test-fast: .venv/dev.stamp ## Run the quick tests: no corpus, no server, no killed processes; under a minute on two idle cores.
 	@$(BIN)/python -m pytest -q -x -n 2 --hypothesis-profile=quick -m "not (slow or server or corpus or proof)" $(ARGS)
 
-prove: .venv/dev.stamp ## Check the promises in every order of one or two deaths, lost answers and words of people; 5 minutes on two idle cores.
+prove: .venv/dev.stamp ## Check the promises in every order of up to two deaths, lost answers and words of people; 5 minutes on two idle cores.
 	@$(BIN)/python -m tests.prove $(ARGS)
 
 docs: .venv/docs.stamp ## Build the site strictly into build/site.

@@ -54,7 +54,7 @@ def _building(quick: bool) -> list[Figure]:
     from tests.handrail_openmodels.grammars.random_model import corpus_tools
 
     tools = corpus_tools(100)
-    costs: dict[str, list[float]] = {"lark": [], "gbnf": []}
+    costs: dict[str, list[float]] = {"lark": [], "tags": []}
     slowest = ("", 0.0)
     for family in families():
         for notation, times in costs.items():

@@ -100,7 +100,7 @@ MODULES = {
         "handrail_openmodels.training.examples.Pair",
         "handrail_openmodels.training.forms",
     ],
-    "testing": ["handrail.testing", "handrail.testing.prefix_cache"],
+    "testing": ["handrail.testing", "handrail.testing.contracts"],
     "approval": [
         "handrail.core.preview.Preview",
         "handrail.admin",
@@ -112,11 +112,7 @@ MODULES = {
         "handrail_frameworks.pydantic_ai",
         "handrail_frameworks.pydantic_ai_events",
         "handrail_frameworks.openai_agents",
-        "handrail_frameworks.crewai",
         "handrail_frameworks.llamaindex",
-        "handrail_frameworks.autogen",
-        "handrail_frameworks.dspy",
-        "handrail_frameworks.inspect_ai",
     ],
     "mcp": [
         "handrail_mcp",

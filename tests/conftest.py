@@ -71,7 +71,7 @@ MARKED_BY_PATH = {
 
 # where a module can start one; elsewhere it is HTTP
 SERVER_FIXTURES = {"server", "dsn", "postgres", "_server"}
-SERVER_PARAMETERS = {"postgres", "procrastinate", "analyst", "clerk"}
+SERVER_PARAMETERS = {"postgres", "analyst", "clerk"}
 
 
 def pytest_ignore_collect(collection_path, config):

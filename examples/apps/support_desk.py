@@ -23,7 +23,7 @@ import httpx2
 
 import handrail as hr
 from handrail.testing import ScriptedModel, call
-from handrail.testing.desk import Jitter, TicketServer
+from stand_ins.desk import Jitter, TicketServer
 
 QUESTION = "My card was charged twice for order A-1. I am user U1. Please have somebody look into it."
 SYSTEM = "You are the support desk of a shop. Open a ticket for what you cannot mend yourself, then tell its number."

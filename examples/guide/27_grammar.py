@@ -23,10 +23,10 @@ def cancel_order(number: Annotated[str, Field(pattern="^A-[0-9]{4}$")]) -> str:
 tools = hr.Toolset([find_orders, cancel_order])
 grammar = hr.grammar(tools, "hermes", tool_choice="required", parallel=False)
 print(grammar)
-print(next(line for line in grammar.gbnf.splitlines() if line.startswith("call ::=")))
+print(next(line for line in grammar.lark.splitlines() if line.startswith("call:")).partition(" | ")[0])
 tags = grammar.tags["format"]["elements"][-1]["tags"]
 print(json.dumps({**tags[0], "content": "..."}))
 print([field for engine in ("vllm", "sglang", "llama.cpp") for field in grammar.fields(engine)])
 
 tools.remove("cancel_order")
-print("cancel_order" in hr.grammar(tools, "hermes").gbnf)
+print("cancel_order" in hr.grammar(tools, "hermes").lark)

@@ -24,9 +24,9 @@ with TemporaryDirectory() as folder:
         runtime.run("北京天气？", model=ScriptedModel([refused, corrected, "晴。"]))
         runtime.run("Oslo?", model=ScriptedModel([call("get_weather", city="Oslo"), "Sunny."]))
 
-    export = TrainingExport("trl", tools=tools)
+    export = TrainingExport("hermes", tools=tools)
     for row in export_runs(store, export):
-        print([(each.name, each.arguments) for each in read_row("trl", row).calls])
+        print([(each.name, each.arguments) for each in read_row("hermes", row).calls])
     print(*export.summary.lines(), sep="\n")
 
     for pair in export_runs(store, TrainingExport("preference", tools=tools)):

@@ -189,7 +189,6 @@ class Claim(Struct, frozen=True, gc=False):
         key_ttl_s: For how long the far side recognises a key; a write that started before that is in doubt.
         approval: The id of the stored question whose approval the claim uses. Empty for a write that needs none, or
             whose approval was used before.
-        deferred: Its result comes from outside: it is `waiting` until that is delivered.
         tool: The name of the tool, which the ledger shows.
         place: The place of the call in its run, where the key does not give it.
     """
@@ -206,7 +205,6 @@ class Claim(Struct, frozen=True, gc=False):
     repeat_window_s: float = 0.0
     key_ttl_s: float = float("inf")
     approval: str = ""
-    deferred: bool = False
     tool: str = ""
     place: str = ""
 

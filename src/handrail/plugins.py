@@ -83,11 +83,6 @@ _OURS: dict[str, Mapping[str, str] | str] = {
         "postgres": "handrail.stores.postgres:PostgresStore",
         "postgresql": "handrail.stores.postgres:PostgresStore",
     },
-    "dispatchers": {
-        "lease": "handrail.dispatch.lease:LeaseDispatcher",
-        "procrastinate": "handrail.dispatch.procrastinate:ProcrastinateDispatcher",
-    },
-    "segment_rows": {"chosen": "handrail.dispatch.choice:enqueue_chosen"},
     "selectors": dict.fromkeys(
         ("auto", "all", "bm25", "search", "two-stage"),
         "handrail.selectors.strategies:SELECTORS",

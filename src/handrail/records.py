@@ -176,9 +176,8 @@ class Submission(Struct, frozen=True):
     """How a run that was submitted is carried out by workers.
 
     Attributes:
-        dispatcher: The kind of dispatcher that its segments go to; `chosen` is the one that the store has.
         queue: Workers take segments from the queues that they name.
-        priority: Larger first, among the waiting segments of one scope.
+        priority: Above 0 for a run that does not wait behind the others of its scope: scopes take turns all the same.
         tools: The tools that a worker must have, by name.
         segment: The number of the segment that is enqueued, under way, or was the last one.
         deaths: How many workers in a row died in the segment.
@@ -188,7 +187,6 @@ class Submission(Struct, frozen=True):
         model_wait: How the run waits for its model, or has waited last.
     """
 
-    dispatcher: str = "chosen"
     queue: str = "default"
     priority: int = 0
     tools: Sequence[str] = ()
@@ -334,14 +332,14 @@ class ApprovalRequest(Struct, frozen=True):
             agreed=agreed,
         )
 
+    @property
+    def awaits_write(self) -> bool:
+        """Whether its answer is the result of a write in the ledger, which `used_by` names."""
+        return self.awaits_result and bool(self.used_by)
+
     def settles_write(self, before: ApprovalRequest) -> bool:
         """Whether this answer to the question `before` says how the write ended that waits for it."""
-        return (
-            self.awaits_result
-            and bool(self.used_by)
-            and before.state == "open"
-            and self.state != "open"
-        )
+        return self.awaits_write and before.state == "open" and self.state != "open"
 
     @property
     def settled_value(self) -> Json:

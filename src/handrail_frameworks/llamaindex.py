@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 from contextvars import ContextVar
 from typing import Any
+from uuid import uuid4
 
 from llama_index.core.agent.workflow import (
     FunctionAgent,
@@ -22,19 +23,25 @@ from llama_index.core.agent.workflow import (
 from llama_index.core.tools import AsyncBaseTool, ToolMetadata, ToolOutput
 from llama_index.core.workflow import Context, step
 
+from handrail.calls import ToolCall as Call
 from handrail.calls import ToolResult
+from handrail.errors import HandrailError
 from handrail.runtime import Runtime
 from handrail.tools.tool import BaseTool
 from handrail_frameworks.shared import (
-    LoopEnded,
     Options,
+    Steps,
+    hand_over,
     make_unique,
     perform,
     perform_async,
 )
-from handrail_frameworks.unnamed import Calls
 
 CALL_ID: ContextVar[str] = ContextVar("handrail_call_id", default="")
+
+
+class LoopEnded(HandrailError):
+    """The agent's loop must end: the model turns in a circle, or the budget is used up."""
 
 
 def as_tools(
@@ -47,8 +54,10 @@ def as_tools(
         options: Returns options of `Runtime.calls` from the name of the tool, such as `scope` and `turn`; it may also
             return `run`, where agents are shared.
     """
-    calls = Calls(run, options)
-    return [HandrailAsyncTool(runtime, calls, tool) for tool in runtime.offered()]
+    return [
+        HandrailAsyncTool(runtime, tool, run=run, options=options)
+        for tool in runtime.offered()
+    ]
 
 
 class Metadata(ToolMetadata):
@@ -71,9 +80,12 @@ class Metadata(ToolMetadata):
 class HandrailAsyncTool(AsyncBaseTool):
     """A tool of a runtime, as one of LlamaIndex."""
 
-    def __init__(self, runtime: Runtime, calls: Calls, tool: BaseTool) -> None:
+    def __init__(
+        self, runtime: Runtime, tool: BaseTool, *, run: str, options: Options | None
+    ) -> None:
         self._runtime = runtime
-        self._calls = calls
+        self._run = run
+        self._options = options
         self._metadata = Metadata(tool)
         self._name = tool.name
 
@@ -85,13 +97,26 @@ class HandrailAsyncTool(AsyncBaseTool):
     # Without positional arguments: `calling.call_tool` tries them first, and then calls again by name.
     def call(self, **arguments: Any) -> ToolOutput:
         """Carry out one call, in the calling thread."""
-        steps = self._calls.carry_out(self._name, arguments, call_id=CALL_ID.get())
-        return self._reply(perform(steps, self._runtime.blocking), arguments)
+        result = perform(self._carry_out(arguments), self._runtime.blocking)
+        return self._reply(result, arguments)
 
     async def acall(self, **arguments: Any) -> ToolOutput:
         """Carry out one call, on the event loop."""
-        steps = self._calls.carry_out(self._name, arguments, call_id=CALL_ID.get())
-        return self._reply(await perform_async(steps, self._runtime), arguments)
+        result = await perform_async(self._carry_out(arguments), self._runtime)
+        return self._reply(result, arguments)
+
+    def _carry_out(self, arguments: dict[str, Any]) -> Steps[ToolResult]:
+        """Carry out one call; its result may be a question.
+
+        Without an id of the model's the call gets a new one, so its run and arguments, or the key that its tool
+        declares, identify a repeated write.
+        """
+        call_id = CALL_ID.get() or f"call_{uuid4().hex}"
+        call = Call(call_id, self._name, json.dumps(arguments))
+        options = self._options(self._name) if self._options else {}
+        how = {"run": self._run, **options}
+        (result,) = yield lambda runtime: hand_over(runtime, [call], how)
+        return result  # type: ignore[no-any-return]
 
     def _reply(self, result: ToolResult, arguments: dict[str, Any]) -> ToolOutput:
         return ToolOutput(

@@ -10,7 +10,7 @@ from msgspec import Struct
 from handrail.calls import ToolCall
 from handrail.core.policy import Policy
 from handrail.effects import Risk
-from handrail.errors import ConfigError, HandrailError
+from handrail.errors import ConfigError
 from handrail.events import Event, Progressed
 from handrail.ports import Observer
 from handrail.records import ApprovalRequest
@@ -33,10 +33,6 @@ It may also return `run` and `turn`, in place of the framework's own names.
 
 Steps: TypeAlias = Generator[Callable[[Any], Any], Any, T]
 """Yields what it wants of a runtime, as `lambda runtime: runtime.calls(...)`, and is sent the answer."""
-
-
-class LoopEnded(HandrailError):
-    """The framework's loop must end: the model turns in a circle, or the budget is used up."""
 
 
 def perform(steps: Steps[T], runtime: SyncRuntime) -> T:

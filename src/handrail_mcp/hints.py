@@ -10,15 +10,13 @@ https://modelcontextprotocol.io/specification/2025-11-25/schema#toolannotations
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 from mcp import types
 
 from handrail.calls import Confidentiality, Integrity
 from handrail.tools.tool import ToolSettings
-
-Trust: TypeAlias = Literal["none", "hints"]
-"""Whether the hints of a server count."""
+from handrail_mcp.server_settings import Trust
 
 UNTRUSTED = "untrusted"
 """The tag of a tool whose results come from the open world, such as the web."""

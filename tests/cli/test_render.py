@@ -6,7 +6,7 @@ import pytest
 
 from handrail import plugins
 from handrail.dialects import WireDialect
-from tests.dialects.contract import places, with_other
+from handrail.testing.contracts.dialects import places, with_other
 from tests.support.weather import QUESTION, TOOLS, every_writer
 
 DEFINITIONS = {

@@ -1261,7 +1261,7 @@ def test_one_unknown_run_exports_nothing(paid):
     (("--mistakes", "mask"), "--mistakes is for training data"),
     (("--mistakes", "keep", "--format", "preference"), "--mistakes is for the other forms"),
     (("--tag", "x"), "--tag needs --tools"),
-    (("--tag", "x", "--format", "trl"), "--tag needs --tools"),
+    (("--tag", "x", "--format", "hermes"), "--tag needs --tools"),
     (("--status", "dnoe"), "'dnoe' is not one of 'done'"),
 ])  # fmt: skip
 def test_an_option_that_an_export_would_not_heed_is_refused(paid, words, says):
@@ -1392,14 +1392,14 @@ def test_the_text_of_an_answer_that_was_cut_is_shown_once(deployed):
 def test_without_names_the_runs_that_ended_well_become_rows_and_stderr_counts_the_rest(
     odd,
 ):
-    words = ("runs", "export", "--format", "trl", "--tools", odd.tools)
+    words = ("runs", "export", "--format", "hermes", "--tools", odd.tools)
     result = odd(*words)
     assert (result.exit_code, result.stdout) == (0, "")
     assert "left out: 1, ended as waiting" in result.stderr
     result = odd(*words, "--status", "any", "--mistakes", "keep")
     assert "1 row from 1 run" in result.stderr
     (row,) = map(json.loads, result.stdout.splitlines())
-    assert {each["role"] for each in row["messages"]} == {"user", "assistant", "tool"}
+    assert {each["from"] for each in row["conversations"]} == {"system", "human", "gpt", "tool"}  # fmt: skip
 
 
 def test_tags_choose_journals_as_they_choose_rows(paid):

@@ -14,7 +14,6 @@ from pydantic import BaseModel, field_validator
 from handrail import logs
 from handrail.calls import ToolCall
 from handrail.core.admission import ParsedCall, admit, parse_call
-from handrail.core.plain_calls import admit_quickly
 from handrail.core.policy import Decision, Policy, Rule, Verdict
 from handrail.core.writes import LEASE_BEYOND_TIMEOUT_S, LONGEST_LEASE_S
 from handrail.effects import (
@@ -301,7 +300,6 @@ def test_a_policy_of_one_s_own_that_does_not_clearly_allow_has_not_allowed(tool,
 
     arguments = {"order": "881", "amount": 1} if tool.writes else {"city": "Paris"}
     call = ToolCall("c1", tool.name, json.dumps(arguments))
-    assert admit_quickly(call, tool, Mine()) is None
     assert isinstance(admit(ParsedCall(call, tool, arguments), Mine()), Failure)
 
 
@@ -322,7 +320,6 @@ def test_a_policy_of_one_s_own_sees_what_the_tool_gets():
         {"file": "/etc//passwd"},
     )
     call = ToolCall("c1", "show", json.dumps(arguments))
-    assert admit_quickly(call, tool, Mine()) is None
     admit(ParsedCall(call, tool, arguments), Mine())
     assert seen == [{"file": "/etc/passwd", "lines": 10}]
 

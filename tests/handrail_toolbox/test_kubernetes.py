@@ -18,13 +18,6 @@ from handrail.errors import ConfigError, NoEffect
 from handrail.network.descriptors import wait_readable
 from handrail.testing import Fault, ScriptedApprover
 from handrail.testing.checklist import check
-from handrail.testing.cluster import (
-    FAKE_KUBECTL,
-    Deployment,
-    Pods,
-    StandInCluster,
-    refusal,
-)
 from handrail_toolbox import kubernetes
 from handrail_toolbox.kubernetes import (
     MOST_BYTES,
@@ -32,6 +25,13 @@ from handrail_toolbox.kubernetes import (
     Kubernetes,
     Where,
     mask_environment,
+)
+from stand_ins.cluster import (
+    FAKE_KUBECTL,
+    Deployment,
+    Pods,
+    StandInCluster,
+    refusal,
 )
 
 REAL = shutil.which("kubectl")

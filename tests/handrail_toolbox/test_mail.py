@@ -17,8 +17,8 @@ from aiosmtpd.smtp import AuthResult
 import handrail as hr
 from handrail.testing import ScriptedApprover
 from handrail.testing.checklist import check
-from handrail.testing.mail import Mailbox
 from handrail_toolbox.mail import SendEmail, Server
+from stand_ins.mail import Mailbox
 
 MAIL = {
     "to": ["wang.li@example.com"],

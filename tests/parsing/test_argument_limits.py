@@ -9,8 +9,8 @@ from handrail.core import planning
 from handrail.core.admission import ParsedCall, parse_call
 from handrail.errors import ConfigError, ToolDefinitionError
 from handrail.parsing import strictjson
+from handrail.testing.contracts.dialects import check_growth
 from handrail.tools.toolset import Toolset
-from tests.dialects.contract import check_growth
 
 ANYTHING = {"type": "object", "properties": {"values": {}}}
 

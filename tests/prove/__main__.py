@@ -1,6 +1,6 @@
 """Prove the promises in every world up to a number of disturbances: `make prove`.
 
-    python -m tests.prove                  up to 1 for every declaration, people and two processes; up to 2 for the rest
+    python -m tests.prove                  up to 1 for every declaration, up to 2 without people and for two processes
     python -m tests.prove --nightly        all up to 3, and combinations of all settings by chance
     python -m tests.prove --determinism    1,000 worlds twice
     python -m tests.prove --only "two runs" --most 2 --keep
@@ -26,14 +26,11 @@ from tests.prove import kept, promises, reached
 from tests.prove.declarations import all_declarations, by_chance, find_refusal
 from tests.prove.scenarios import Scenario
 from tests.prove.search import Report, Violation, explore, run_by_chance
-from tests.prove.stories import ALONE, DEPLOYS, PEOPLE, STORIES, TOGETHER
+from tests.prove.stories import ALONE, DEPLOYS, LONGER, PEOPLE, STORIES, TOGETHER
 
 NEW = Path("build/prove")
 MOST_S = 240.0
 """A search of one scenario is cut after that, and the summary says so."""
-
-AT_NIGHT = ("write verify repeatable", "write replay=key repeatable")
-"""Without people, and yet by day only up to 1: up to 2 these two cost a third of the whole plan."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +73,7 @@ def plan(most: int | None, only: str) -> tuple[list[Job], Counter[str]]:
             refused[why.partition(": ")[2]] += 1
             continue
         jobs.append(Job("every declaration", scenario, 1))
-        if not scenario.asks_people and scenario.name not in AT_NIGHT:
+        if not scenario.asks_people:
             # who cancels is looked at up to 2 in the stories
             alone = replace(scenario, cancels=False)
             jobs.append(Job("declarations without people", alone, 2))
@@ -84,7 +81,8 @@ def plan(most: int | None, only: str) -> tuple[list[Job], Counter[str]]:
         ("one process, no people", ALONE, 2),
         ("a deploy between two processes", DEPLOYS, 2),
         ("people", PEOPLE, 1),
-        ("two processes", TOGETHER, 1),
+        ("two processes", TOGETHER, 2),
+        ("two processes, longer worlds", LONGER, 1),
     ):
         jobs += [Job(group, each, up_to) for each in scenarios]
     jobs = [each for each in jobs if only in each.scenario.name]
@@ -144,8 +142,6 @@ def prove(
             found.setdefault(violation.kind, []).append(violation)
     most = {each.group: each.most for each in jobs}
     print_tallies(tallies, most, perf_counter() - began)
-    if is_whole and not arguments.nightly:
-        print(f"  up to 2 only with --nightly: people, two processes, {', '.join(AT_NIGHT)}")  # fmt: skip
     for why, count in refused.most_common():
         print(f"  {count:4} combinations are refused: {why}")
     print_promises(found)

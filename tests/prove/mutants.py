@@ -90,6 +90,16 @@ MUTANTS = [
         ["two must agree, alice asks, resumed by 'bob'"],
     ),
     Mutant(
+        "no result is asked for of a write that others have given up", Ledger, "await_result",
+        [("return False", "return True")],
+        ["taken over, deferred"],
+    ),
+    Mutant(
+        "an owner who was replaced takes nothing back", Ledger, "_answer",
+        [("0 < claim.epoch < row.epoch", "False")],
+        ["taken over, key"],
+    ),
+    Mutant(
         "a result that is there is read by another run", deferred, "ask_for_result",
         [("name_write(claim.scope, claim.key, fence)", '""')],
         ["two runs, one key, deferred"],

@@ -213,7 +213,9 @@ def _doubt(world: World, told: Told) -> Iterator[str]:
                 if row.run_id == name.rstrip("*") and row.state == "in_doubt"
             ]
             is_only = len(results) == 1 and len(rows) == 1
-            if is_only and result.failure.retryable:
+            # of a claim whose answer did not come, it is true that it was not started
+            is_known = name.rstrip("*") not in world.unanswered
+            if is_only and is_known and result.failure.retryable:
                 yield f"told {_say(result)}, retryable, and the write is in doubt"
 
 

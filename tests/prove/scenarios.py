@@ -20,7 +20,7 @@ from handrail.records import ApprovalRequest
 from handrail.stores.memory_runs import FullMemoryStore
 from handrail.testing import ScriptedModel, call
 from tests.prove.promises import note_start
-from tests.prove.world import READS, Option, Pending, Process, World, current
+from tests.prove.world import LOCKS_S, READS, Option, Pending, Process, World, current
 
 WRITE: Mapping[str, Any] = {"effect": "write"}
 
@@ -49,6 +49,7 @@ class Scenario:
         principal: On whose behalf the run is started.
         resumer: On whose behalf it is resumed; None for the same.
         is_elsewhere: Every process is on a machine of its own, so that no death is seen.
+        is_locked_elsewhere: A write of another process may hold what this one touches.
         counts_as_gone: Each process counts as gone to the others, though it lives.
         is_slow: Time may pass while an answer is due.
         cancels: Somebody may cancel the run, or its caller may be cancelled.
@@ -75,6 +76,7 @@ class Scenario:
     result_bytes: int = 0
     """How long the answer of the far side is, if it is long."""
     is_elsewhere: bool = False
+    is_locked_elsewhere: bool = False
     counts_as_gone: bool = False
     is_slow: bool = False
     approval_s: float = 1000.0
@@ -84,8 +86,6 @@ class Scenario:
     """For how long the far side knows a key again, if it honours keys."""
     cancels: bool = False
     swallows_cancellation: bool = False
-    most: int = 2
-    """Up to how many disturbances its worlds are looked at, where there is time for it."""
 
     _made: dict[bool, hr.BaseTool] = field(
         default_factory=dict, compare=False, repr=False
@@ -201,6 +201,8 @@ class Scenario:
             ways = ("", *self.reads)
         else:
             ways = ("", *self.store)
+            if event.name == "claim" and self.is_locked_elsewhere:
+                ways += tuple(LOCKS_S)
         return ((1 if number else 0, how) for number, how in enumerate(ways))
 
     def words(self, world: World, question: ApprovalRequest) -> Iterator[Option]:
@@ -245,9 +247,9 @@ class Scenario:
                 each.state == "waiting" and question.id in each.waits_for
                 for each in world.processes
             )
-            # a process that dies between claim and start leaves a question that only time answers
+            # a process that dies between question and start leaves one that only time answers
             is_left = (question.used_by or question.run_id) in world.left_alone
-            if waits and not asked and world.effects and not is_left:
+            if waits and not asked and not is_left:
                 words = (
                     f"{question.run_id} waits for a result that nobody was asked for"
                 )

@@ -78,7 +78,7 @@ class _Search:
             if len(chosen) < len(prefix):
                 number = prefix[len(chosen)]
                 assert number < len(options), f"the world differs: {world.trace}"
-            elif self._has_choice(world, options):
+            else:
                 self._branch(world, options, tuple(chosen))
             chosen.append(number)
             return number
@@ -88,16 +88,13 @@ class _Search:
         try:
             world.run()
         except _Known:
-            pass
+            pass  # what comes of it is known, too
         else:
             promises.check(world)
-            self._note(world, log)
+        self._note(world, log)
         self.report.worlds += 1
         self.report.steps += world.steps
         self.report.reached |= world.reached
-
-    def _has_choice(self, world: World, options: list[Option]) -> bool:
-        return any(world.cost + each.cost <= self.most for each in options[1:])
 
     def _branch(
         self, world: World, options: list[Option], chosen: tuple[int, ...]
@@ -160,6 +157,7 @@ def explore(
     report = Report(scenario.name)
     search = _Search(scenario, most, report)
     began = process_time()
+    gc.freeze()  # what is there already is looked through no more
     gc.disable()
     while search.heap:
         cost, _, prefix = heapq.heappop(search.heap)

@@ -58,6 +58,7 @@ ALONE = [
         "an attempt reports late", WRITE,
         far_side=("reports late",), swallows_cancellation=True, store=("is silent",), reads=(),
     ),
+    Scenario("what it touches is locked elsewhere", {**WRITE, "resource": "till"}, is_locked_elsewhere=True),
     Scenario("cancelled", WRITE, cancels=True),
     Scenario("cancelled, verified", VERIFIED, cancels=True),
     Scenario("no death is seen", KEYED, is_elsewhere=True),
@@ -118,19 +119,24 @@ TOGETHER = [
     Scenario("two runs, one key, verified", {**KEYED, "verify": True}, **TWO),
     Scenario("two runs, one key, a repeat is asked about", {**KEYED, "on_repeat": "ask"}, **TWO),
     Scenario("two runs, one key, other amounts", KEYED, amounts=(1.0, 2.0), **TWO),
-    Scenario("two runs, one key, approved", {**KEYED, "approve": True}, **TWO),
     Scenario("two runs, one key, deferred", {**KEYED, "deferred": True}, **TWO),
     Scenario("two runs, one resource", {**WRITE, "resource": "till"}, **TWO),
     Scenario("two runs, repeats within an hour", {**WRITE, "repeat_window_s": 3600.0}, **TWO),
-    Scenario("two machines, one key", KEYED, **ELSEWHERE),
-    Scenario("two machines, one key, verified", {**KEYED, "verify": True}, **ELSEWHERE),
     Scenario("taken over", WRITE, **TAKEN_OVER),
     Scenario("taken over, key", KEYED, **TAKEN_OVER),
     Scenario("taken over, replayed", REPLAYED, far_honours_keys=True, **TAKEN_OVER),
-    Scenario("taken over, verified", VERIFIED, **TAKEN_OVER),
     Scenario("taken over, approved", {**WRITE, "approve": True}, **TAKEN_OVER),
     Scenario("taken over, deferred", {**WRITE, "deferred": True}, **TAKEN_OVER),
 ]  # fmt: skip
 """Two processes: two runs, or one run that is taken over from a process that lives."""
 
-STORIES = [*ALONE, *DEPLOYS, *PEOPLE, *TOGETHER]
+LONGER = [
+    Scenario("two runs, one key, approved", {**KEYED, "approve": True}, **TWO),
+    Scenario("two machines, one key", KEYED, **ELSEWHERE),
+    Scenario("two machines, one key, verified", {**KEYED, "verify": True}, **ELSEWHERE),
+    # the page says that this one falls short beyond 1: a process is frozen between the answer of `verify` and the start
+    Scenario("taken over, verified", VERIFIED, **TAKEN_OVER),
+]  # fmt: skip
+"""Two processes whose worlds are too many, or who may start twice, beyond 1."""
+
+STORIES = [*ALONE, *DEPLOYS, *PEOPLE, *TOGETHER, *LONGER]

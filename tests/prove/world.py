@@ -15,23 +15,25 @@ from __future__ import annotations
 import asyncio
 import heapq
 import threading
+import typing
 from asyncio import events
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 import handrail as hr
 from handrail import futures, process_identity
-from handrail.effects import ClaimState
+from handrail.effects import Claimed, ClaimState
 from handrail.engine import unsaved_records
 from handrail.engine.unsaved_records import UnsavedRecords
 from handrail.errors import StoreUnavailable
 from handrail.futures import StoreFuture
+from handrail.messages import ToolMessage
 from handrail.records import ApprovalRequest, name_write
 from handrail.stores.memory_runs import FullMemoryStore
 from handrail.surroundings import chance, clock
@@ -45,6 +47,8 @@ MOST_STARTS = 12
 """A process that was started so often is left alone: the world is checked as it stands."""
 
 COMMITS = ("claim", "settle", "begin_run", "append_entry", "ask", "use", "decide")
+LOCKS_S = {"is locked for 1 s": 1.0, "is locked for 60 s": 60.0}
+"""A claim finds what it touches locked by a write of elsewhere, as only a store of several processes answers."""
 READS = ("look_up", "load_run", "list_approvals", "list_standing_approvals")
 
 
@@ -125,8 +129,8 @@ class Pending:
     kind: str
     name: str
     about: str
-    answer: Callable[[str], None]
-    """Answers in one of the ways of `Scenario.outcomes`."""
+    answer: Callable[[str], str]
+    """Answers in one of the ways of `Scenario.outcomes`; returns what the process sees of that."""
 
 
 @dataclass(frozen=True)
@@ -151,6 +155,7 @@ class Effect:
 class Late:
     """What may still arrive at the far side, or be reported, until `until`."""
 
+    process: str
     label: str
     until: float
     happen: Callable[[], None]
@@ -199,9 +204,12 @@ class Process:
     """`new`, `running`, `dead`, `waiting` for a person, or `ended`."""
     pending: list[Pending] = field(default_factory=list)
     history: list[tuple[Any, ...]] = field(default_factory=list)
+    """What it was answered since its start, and when: this decides what it does next. Empty while it does not run."""
     waits_for: set[str] = field(default_factory=set)
     """The questions that were open when it left its run to people."""
     result: Any = None
+    told: tuple[object, ...] = ()
+    """What of its result the promises look at."""
     error: BaseException | None = None
 
     loop: SimulatedLoop = field(init=False)
@@ -230,9 +238,13 @@ class Process:
         self._names = 0
         self.pending = []
         self.state = "running"
-        self.history.append(
-            ("start", self.starts, self.world.now, self.world.is_deployed)
-        )
+        self.history = [
+            (
+                self.world.now,
+                self.world.is_deployed,
+                self.world.load_run(self.run_id) is None,
+            )
+        ]
         self.loop = SimulatedLoop(self.world)
         self.store = ProcessStore(self.world, self)
         self.task = self.loop.create_task(self.main(self))
@@ -241,7 +253,7 @@ class Process:
         """End as after SIGKILL: nothing that waits here goes on."""
         self.state = "dead"
         self.pending = []
-        self.history.append(("dead",))
+        self.history = []
         self.loop.close()
         self.task = None
 
@@ -274,8 +286,12 @@ class Process:
             self.world.note_death(self)
         else:
             self.state = "ended"
-        status = str(getattr(self.result, "status", self.error))
-        self.history.append(("end", self.state, status))
+        if getattr(self.result, "status", "") == "moved":
+            self.world.note_death(
+                self
+            )  # it was fenced, in the midst of whatever it did
+        self.history = []
+        self.told = _summarize(self.result, self.error)
         self.loop.close()
 
     def ask_store(
@@ -284,17 +300,22 @@ class Process:
         """Ask the world's store; return a future of its answer."""
         future: StoreFuture[Any] = StoreFuture(is_running=True)
 
-        def answer(how: str) -> None:
+        def answer(how: str) -> str:
             if how == "is silent":
                 future.set_exception(StoreUnavailable("away"))
-                return
+                return "nothing"
+            if how in LOCKS_S:
+                self.world.locked_until = self.world.now + LOCKS_S[how]
             value, error = self.world.ask_store(self, name, arguments, named)
             if error is not None:
                 future.set_exception(error)
-            elif how == "answer is lost":
-                future.set_exception(StoreUnavailable("the answer was lost"))
-            elif how != "dies after it":
+                return repr(error)
+            if how == "answer is lost":
+                future.set_exception(StoreUnavailable("away"))
+                return "nothing"
+            if how != "dies after it":
                 future.set_result(value)
+            return repr(value)
 
         about = _describe(name, arguments)
         self.pending.append(Pending(self, "store", name, about, answer))
@@ -332,12 +353,11 @@ class World:
         self.is_deployed = False
         self.store = FullMemoryStore(clock=self.time, now=self.monotonic)
         self.effects: list[Effect] = []
-        self.attempts: list[tuple[str, str, str]] = []
-        """Process, call and outcome of each attempt at the far side."""
         self.late: list[Late] = []
         self.delivered: dict[str, str] = {}
         self.people: list[str] = []
         self.is_cancelled = False
+        self.locked_until = 0.0
         self.steps = 0
         self.trace: list[str] = []
         self.cost = 0
@@ -383,7 +403,10 @@ class World:
         if self.scenario.counts_as_gone:  # though it lives
             return owner not in ("", self.name_own())
         living = [each.identity for each in self.processes if each.state == "running"]
-        return bool(owner) and owner not in living
+        is_gone = bool(owner) and owner not in living
+        if self.active is not None:
+            self.active.history.append((owner, is_gone))
+        return is_gone
 
     def is_seen_from_here(self, owner: str) -> bool:
         return not self.scenario.is_elsewhere
@@ -497,7 +520,10 @@ class World:
     ) -> tuple[Any, Exception | None]:
         """Ask the store for a process; look at what changes in the ledger. Return its answer, or what it raises."""
         try:
-            answer = getattr(self.store, name)(*arguments, **named)
+            if name == "claim" and self.now < self.locked_until:
+                answer: Any = Claimed(ClaimState.LOCKED)
+            else:
+                answer = getattr(self.store, name)(*arguments, **named)
         except hr.HandrailError as error:
             return None, error
         if name in ("claim", "look_up") and answer is not None:
@@ -560,20 +586,30 @@ class World:
                 )
             )
 
-        def answer(how: str) -> None:
-            self.attempts.append((process.name, context.call_id, how))
+        def answer(how: str) -> str:
             if how.startswith(("ok", "effect")):
                 happen()
             if how.endswith("effect late"):
                 self.late.append(
-                    Late(f"the late request for {act} arrives", until, happen)
+                    Late(
+                        process.identity,
+                        f"the late request for {act} arrives",
+                        until,
+                        happen,
+                    )
                 )
             if how == "reports late":
                 self.late.append(
-                    Late(f"the attempt for {act} reports at last", until + 60, report)
+                    Late(
+                        process.identity,
+                        f"the attempt for {act} reports at last",
+                        until + 60,
+                        report,
+                    )
                 )
             if not future.cancelled():
                 _answer_attempt(future, how, act)
+            return _see(future)
 
         def report() -> None:
             happen()
@@ -599,10 +635,10 @@ class World:
         act = base_key(context.idempotency_key)
         future: asyncio.Future[Any] = process.loop.create_future()
 
-        def answer(how: str) -> None:
+        def answer(how: str) -> str:
             happened = any(each.act == act for each in self.effects)
             if future.cancelled():
-                return
+                return "nothing"
             if how == "raises":
                 future.set_exception(RuntimeError("verify broke"))
             elif how == "cannot tell":
@@ -611,6 +647,7 @@ class World:
                 future.set_result(hr.Found(f"receipt-{act}"))
             else:
                 future.set_result(hr.NotFound())
+            return _see(future)
 
         process.pending.append(Pending(process, "far side", "verify", act, answer))
         found: hr.Found | hr.NotFound | hr.Unknown = await future
@@ -661,9 +698,9 @@ class World:
             self._note_unanswered(event)
         self.is_disturbed |= how not in ("", "ok", "tells the truth")
         process.pending.remove(event)
-        process.history.append((event.kind, event.name, event.about, how, self.now))
         with self._running(process):
-            event.answer(how)
+            seen = event.answer(how)
+        process.history.append((event.kind, event.name, event.about, seen, self.now))
         if "dies" in how:
             self.note_death(process)
             process.die()
@@ -735,6 +772,10 @@ class World:
         for process in self.processes:
             for event in process.pending:
                 self._note_unanswered(event)
+                if (
+                    event.name == "attempt"
+                ):  # which may be cut off before it has reached anybody
+                    self.note_death(process)
         self._pass_time(at)
 
     def _pass_time(self, at: float) -> None:
@@ -797,33 +838,47 @@ class World:
     def key(self) -> int:
         """Return a digest of everything that decides what may happen from now on."""
         store = self.store
-        rows = (
-            (row.scope, row.key, row.state, row.fence, row.lease_until, row.epoch, repr(row.value))
-            for row in store._ledger.rows.values()
-        )  # fmt: skip
-        questions = (
-            (each.id, each.state, tuple(each.agreed), repr(each.edited), each.used_by)
-            for each in store._approvals.values()
-        )
-        runs = (
-            (each.run_id, each.epoch, each.status, each.cancel_requested)
-            for each in store._runs.values()
-        )
-        return hash(
+        ledger = store._ledger
+        seen = (
+            *(repr(row) for row in ledger.rows.values()),
+            [(act, row.key) for act, row in ledger._by_act.items()],
+            [(act, row.key) for act, row in ledger._recent_acts.items()],
+            *map(_repr, store._approvals.values()),
+            *map(_repr, store._runs.values()),
+            *(
+                _repr(each)
+                for steps in store._steps.values()
+                for each in steps.values()
+            ),
+            list(store._texts),
+            self._settled,
+            [
+                (
+                    each.name,
+                    each.starts,
+                    each.state,
+                    each.history,
+                    sorted(each.waits_for),
+                    each.told,
+                )
+                for each in self.processes
+            ],
+            self.effects,
+            [(each.process, each.label, each.until) for each in self.late],
+            self.people,
+            self.delivered,
+            sorted(self.unanswered),
+            sorted(self.left_alone),
             (
                 self.now,
-                self.is_deployed,
+                self.locked_until,
                 self.last.name if self.last else "",
-                tuple((each.state, *each.history) for each in self.processes),
-                tuple(rows),
-                tuple(questions),
-                tuple(runs),
-                tuple((run_id, tuple(steps)) for run_id, steps in store._steps.items()),
-                tuple(self.effects),
-                len(self.late),
-                tuple(self.people),
-            )
+                self.is_deployed,
+                self.is_cancelled,
+            ),
+            (self.is_disturbed, self.steps > 1),
         )
+        return hash(repr(seen))
 
 
 CURRENT: World | None = None
@@ -852,3 +907,31 @@ def _answer_attempt(future: asyncio.Future[str], how: str, act: str) -> None:
         future.set_exception(ConnectionRefusedError("refused"))
     elif how == "ToolError":
         future.set_exception(hr.ToolError("the far side said no"))
+
+
+def _see(future: asyncio.Future[Any]) -> str:
+    """Return what a process sees of an answer of the far side."""
+    if not future.done() or future.cancelled():
+        return "nothing"
+    return repr(future.exception() or future.result())
+
+
+def _summarize(run: Any, error: BaseException | None) -> tuple[object, ...]:
+    if run is None:
+        return (repr(error),)
+    results = [each.result for each in run.messages if isinstance(each, ToolMessage)]
+    return run.status, [(each.call_id, each.text) for each in results]
+
+
+# typing asks anew for the names of a protocol at each `isinstance`, which takes a tenth of every world
+typing._get_protocol_attrs = cache(typing._get_protocol_attrs)  # type: ignore[attr-defined]
+
+_reprs: dict[int, tuple[object, str]] = {}
+
+
+def _repr(record: object) -> str:
+    """Return the text of a record, which never changes: most are asked for again and again."""
+    known = _reprs.get(id(record))
+    if known is None or known[0] is not record:
+        known = _reprs[id(record)] = (record, repr(record))
+    return known[1]

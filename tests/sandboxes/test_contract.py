@@ -9,7 +9,7 @@ import pytest
 from handrail.sandboxes.bubblewrap import Bubblewrap
 from handrail.sandboxes.container import ContainerSandbox
 from handrail.sandboxes.process import ProcessSandbox
-from handrail.testing.sandboxes import SandboxContract
+from handrail.testing.contracts.sandboxes import SandboxContract
 from handrail_toolbox.sandboxes.monty import MontySandbox
 from handrail_toolbox.sandboxes.wasm import WasmSandbox
 

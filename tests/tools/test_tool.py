@@ -617,7 +617,6 @@ def test_a_tool_whose_class_forgets_to_settle_is_settled_by_its_set():
     with pytest.raises(ToolDefinitionError, match="effect is 'reed'"):
         Toolset([Bare(effect="reed")])
     [tool] = Toolset([Bare(required_approvals=2)])
-    assert tool.plain_check is None
     assert tool.approve
 
 
@@ -641,7 +640,6 @@ def test_what_a_call_reads_of_its_tool_is_what_the_tool_says(declared):
     assert traits.pop("has_resource") is bool(tool.resource)
     assert traits.pop("may_need_approval") is bool(tool.approve)
     assert traits.pop("is_rated") is (tool.rate_limit is not None)
-    assert traits.pop("defaults") == tool.signature.defaults
     assert traits.pop("injects") is bool(tool.injected_parameters)
     assert traits.pop("is_isolated") is (tool.isolation != "none")
     assert traits == {name: getattr(tool, name) for name in traits}

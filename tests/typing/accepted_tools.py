@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import assert_type
 
 import handrail as hr
-from handrail.tools import BaseTool, FunctionTool, Then, tool
+from handrail import BaseTool, FunctionTool, Then, tool
 
 
 @hr.tool

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import handrail as hr
-from handrail.tools import FunctionTool, Then
+from handrail import FunctionTool, Then
 
 
 @hr.tool

@@ -145,7 +145,7 @@ def list_folder(folder: str) -> list[str]:
 def escape(probe: str, world: dict) -> str:
     """Try to get out."""
     found: dict[str, object] = {**world, "os": os}
-    exec({**PROBES, **PROBES_OF_NOTHING}[probe], found)
+    exec(PROBES[probe], found)
     return str(found["got"])
 
 
@@ -260,21 +260,9 @@ got = 'a gigabyte'
 }
 
 
-PROBES_OF_NOTHING = {"count": "got = 1"}
-
-
 @hr.tool(effect="read", isolation="isolated", max_attempts=1, timeout_s=4)
-def loop_for_ever() -> str:
-    """Never end."""
-    while True:
-        pass
-
-
-@hr.tool(effect="read", isolation="isolated", max_attempts=1, timeout_s=4)
-def loop_if_asked(line: str) -> str:
-    """Go on for ever with a child that left the session, or return at once."""
-    if not line:
-        return "returned"
+def loop_with_child(line: str) -> None:
+    """Go on for ever with a child that left the session."""
     if os.fork() == 0:
         os.setsid()
     os.open(line, os.O_WRONLY)

@@ -35,7 +35,7 @@ COMMANDS = {
     "chat": "Chat with a model that can use your tools.",
     "call": "Call one tool by hand, with every check that a model's call gets.",
     "serve": "Serve the console and the HTTP API, or your tools to the clients of a protocol.",
-    "worker": "Carry out the runs that were submitted to a store, with any number of workers like this one.",
+    "worker": "Carry out the runs that were submitted to a store.",
     "tools": "Show tools as a model sees them.",
     "lint": "Find faults in tools that lead a model to choose or fill them wrongly.",
     "check": "Check tools against the checklist for production.",

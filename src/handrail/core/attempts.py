@@ -36,21 +36,6 @@ _SHORTEST_ATTEMPT_S = 0.01
 T = TypeVar("T")
 
 
-class Times(Struct, frozen=True):
-    """When a plain call took the steps that it took without its execution, on the run's clock; None is now.
-
-    Attributes:
-        asked: When the ledger was asked for a write's claim.
-        began: When the tool was started.
-    """
-
-    asked: float | None = None
-    began: float | None = None
-
-
-NOW = Times()
-
-
 class CallOutcome(Struct):
     """How a call ended, before its result is shaped for the model."""
 

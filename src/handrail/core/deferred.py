@@ -1,8 +1,9 @@
 """Calls whose result comes from outside: how each is started, and what is known of its result.
 
 A deferred write is named by its ledger row: scope, key and fence. So is the question that waits for its result, and
-whoever asks for the write again, in whatever run or process, finds that question. The row is `waiting` from the claim
-on. Whoever delivers the result settles the row in the same commit: the delivery is the proof of how the write ended.
+whoever asks for the write again, in whatever run or process, finds that question. The row is `waiting` from the
+question on: a claim whose process ended before it asked is in doubt like any other. Whoever delivers the result settles
+the row in the same commit: the delivery is the proof of how the write ended.
 
     claim -> question -> start -> ... -> delivery settles the row: done      -> everybody reads the value
                                          "it will not come", or withdrawn    -> in doubt

@@ -30,9 +30,7 @@ from handrail.core.admission import (
     refuse_pending,
 )
 from handrail.core.attempts import (
-    NOW,
     CallOutcome,
-    Times,
     compute,
     make_outcome,
     report_failed_attempt,
@@ -108,13 +106,11 @@ def perform_write(
     call: Admitted,
     settings: RunSettings,
     claimed: Claimed | None = None,
-    times: Times = NOW,
 ) -> Generator[Effect[Admitted], Any, CallOutcome]:
     """Claim and perform a write; ask a person whether to repeat it if its tool leaves that to a person.
 
     Args:
         claimed: The ledger's answer, if it was looked up already.
-        times: Of the first claim, and of the tool's first start.
     """
     outcome: CallOutcome | None = None
     doubt: CallOutcome | None = None
@@ -123,9 +119,7 @@ def perform_write(
     place = call.place
     while True:
         try:
-            held = yield from _take_claim(
-                call, claimed, reason, place, settings, asked=times.asked
-            )
+            held = yield from _take_claim(call, claimed, reason, place, settings)
         except (StoreUnavailable, CallCancelled):
             if outcome is None:
                 raise
@@ -134,8 +128,7 @@ def perform_write(
         if isinstance(held, Failure):
             return outcome or CallOutcome(call, failure=held)
         claimed = None
-        latest, state = yield from _perform(held, settings, times.began)
-        times = NOW
+        latest, state = yield from _perform(held, settings)
         latest.done_under = held.claimed.key
         if not latest.done_under and held.call.key != own_key:
             latest.done_under = held.call.key
@@ -259,7 +252,6 @@ def claim_for(call: Admitted, settings: RunSettings) -> Claim:
         run_id=settings.run_id,
         # Its delivery says how it ended, so nothing else is asked.
         replay="none" if traits.deferred else traits.replay_class,
-        deferred=traits.deferred,
         lease_s=_lease_s(traits, settings),
         guard=call.guarded and not traits.repeatable,
         epoch=settings.epoch,
@@ -317,8 +309,6 @@ def _take_claim(
     reason: str,
     place: str,
     settings: RunSettings,
-    *,
-    asked: float | None,
 ) -> Generator[Effect[Admitted], Any, HeldClaim | Failure]:
     """Claim under the call's approval; if another call has used it, ask for another approval.
 
@@ -326,14 +316,12 @@ def _take_claim(
         claimed: The ledger's answer, if it was looked up already.
         reason: Why a person is asked.
         place: The call's place in its run, for a question.
-        asked: When the first claim was asked for, if that was before now.
     """
     if claimed is not None:
         return HeldClaim(call, claim_for(call, settings), claimed)
     for _ in range(_MOST_QUESTIONS):
         claim = claim_for(call, settings)
-        began = settings.now() if asked is None else asked
-        asked = None
+        began = settings.now()
         answer: Claimed = yield claim
         if answer.state in _PASSING:
             answer = yield from _ask_again(
@@ -406,24 +394,20 @@ def _ask_again(
 
 
 def _perform(
-    held: HeldClaim, settings: RunSettings, began: float | None
+    held: HeldClaim, settings: RunSettings
 ) -> Generator[Effect[Admitted], Any, tuple[CallOutcome, SettledState | None]]:
     """Do what a claim's answer allows and settle it; the state is None if this call may do nothing."""
-    claim = held.claim
     claimed = held.claimed
     match claimed.state:
         case ClaimState.FRESH | ClaimState.AGAIN:
-            if claim.deferred:
-                return (yield from _start_deferred(held, settings, began))
+            if held.call.traits.deferred:
+                return (yield from _start_deferred(held, settings))
             outcome, state = yield from _attempt_write(
                 held.call,
                 settings,
-                began,
                 doubtful=claimed.state is ClaimState.AGAIN,
             )
         case ClaimState.STARTED:
-            return (yield from _read_result(held))
-        case ClaimState.IN_DOUBT if held.call.traits.deferred and not claimed.repeated:
             return (yield from _read_result(held))
         case ClaimState.CHECK:
             early_s = claimed.left_s - LEASE_BEYOND_TIMEOUT_S
@@ -477,17 +461,19 @@ def _settle(
 
 
 def _start_deferred(
-    held: HeldClaim, settings: RunSettings, began: float | None
+    held: HeldClaim, settings: RunSettings
 ) -> Generator[Effect[Admitted], Any, tuple[CallOutcome, SettledState | None]]:
     """Ask for the result of a claimed write, start it, and return the result if it is there already."""
     question = ask_for_result(held.call, held.claim, held.claimed.fence)
     try:
         # Stored before the tool runs: what it starts may answer at once.
-        yield replace(question, is_preview=True)
+        answer: Approval | None = yield replace(question, is_preview=True)
+        if answer is not None and not answer.granted:
+            raise StoreUnavailable("others have given the claim up")
     except (StoreUnavailable, CallCancelled):
         yield from _settle(held, "failed")
         raise
-    outcome, state = yield from _attempt_write(held.call, settings, began)
+    outcome, state = yield from _attempt_write(held.call, settings)
     if state == "failed":
         yield from _settle(held, state)
         return outcome, state
@@ -510,27 +496,23 @@ def _read_result(
     outcome = read_delivery(held.call, answer)
     if answer is None or outcome.failure is None:
         return outcome, None
-    if held.claimed.state is not ClaimState.IN_DOUBT:
-        yield from _settle(held, "in_doubt", OVERDUE, has_ended=True)
+    yield from _settle(held, "in_doubt", OVERDUE, has_ended=True)
     return outcome, "in_doubt"
 
 
 def _attempt_write(
     call: Admitted,
     settings: RunSettings,
-    began: float | None = None,
     *,
     doubtful: bool = False,
 ) -> Generator[Effect[Admitted], Any, tuple[CallOutcome, SettledState]]:
     """Attempt a claimed write until its end is certain, or certain to stay unknown.
 
     Args:
-        began: When the tool was first started, if that was before now.
         doubtful: An attempt of another process may have taken effect.
     """
     tool = call.tool
-    if began is None:
-        began = settings.now()
+    began = settings.now()
     deadline = min(began + tool.timeout_s, settings.deadline.at)
     attempt = 0
     why = "an earlier process began it, and may have carried it out"
@@ -710,7 +692,10 @@ def _outcome_in_ledger(held: HeldClaim) -> CallOutcome:
         )
     if claimed.state is ClaimState.IN_DOUBT:
         why = claimed.value if isinstance(claimed.value, str) else ""
-        return CallOutcome(call, failure=retries.in_doubt(name), why=why)
+        failure = retries.in_doubt(name)
+        if why and call.traits.deferred:
+            failure = replace(failure, message=f"{failure.message} Why: {why}.")
+        return CallOutcome(call, failure=failure, why=why)
     if claimed.state is ClaimState.LOCKED:
         return CallOutcome(call, failure=_locked(name, claimed.left_s))
     assert claimed.state is ClaimState.BUSY

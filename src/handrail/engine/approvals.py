@@ -156,7 +156,8 @@ class Approvals:
         self, store: ApprovalStore, active: ActiveRun, asked: AskHuman
     ) -> Approval | ApprovalRequest | None:
         """Return what is decided about a call so far, and use nothing of it."""
-        if asked.required_approvals == 1 and isinstance(store, StandingApprovalStore):
+        can_stand = asked.required_approvals == 1 and not asked.awaits_result
+        if can_stand and isinstance(store, StandingApprovalStore):
             standing = await _find_standing_approval(store, active, asked)
             if standing is not None:
                 return Approval(True, by=f"{standing.by} ({standing.id})")

@@ -148,6 +148,9 @@ class Ledger:
             if answer is not None or restored is None or is_new(claim, restored):
                 return answer
             row = self._add_lost_row(claim, restored)
+        is_replaced = row.run_id == claim.run_id and 0 < claim.epoch < row.epoch
+        if is_replaced and row.state != "done":
+            return Claimed(ClaimState.BUSY)  # only the newer owner of the run goes on
         if row.state == "failed":
             return None
         if row.fingerprint != claim.fingerprint:
@@ -174,11 +177,24 @@ class Ledger:
         if row is None or row.fence != settle.fence:
             return False
         if settle.state == "waiting":
-            return True  # it is; or its result came before the tool had returned
+            return True  # it waits already, or its result came before the tool had returned
         if row.is_settled:
             return False
         row.state = settle.state
         row.value = settle.value
+        row.changed = True
+        return True
+
+    def await_result(self, question: ApprovalRequest) -> bool:
+        """Let a claimed write wait for the result that a question asks for; False where others have ended its claim.
+
+        The store keeps a new question in the same commit, and only if this returns true.
+        """
+        scope, key, fence = json.loads(question.used_by)
+        row = self.rows.get((scope, key))
+        if row is None or row.fence != fence or row.state not in ("claimed", "waiting"):
+            return False
+        row.state = "waiting"
         row.changed = True
         return True
 
@@ -243,7 +259,7 @@ class Ledger:
             key,
             fingerprint,
             run_id,
-            "waiting" if claim.deferred else "claimed",
+            "claimed",
             claim.replay,
             fence,
             lease_until=now + claim.lease_s,

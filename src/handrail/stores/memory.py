@@ -123,6 +123,9 @@ class MemoryStore(MemoryApprovals):
         found = (each for each in self._approvals.values() if each.used_by == name)
         return next((each for each in found if each.awaits_result), None)
 
+    def _await_result(self, question: ApprovalRequest) -> bool:
+        return self._ledger.await_result(question)
+
     def _deliver(self, answered: ApprovalRequest) -> bool:
         return self._ledger.deliver(answered)
 

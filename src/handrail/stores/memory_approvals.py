@@ -36,6 +36,8 @@ class MemoryApprovals:
             expires = now + within_s
             stored = self._approvals.get(question.id)
             if stored is None:
+                if question.awaits_write and not self._await_result(question):
+                    return question.as_undeliverable()
                 stored = replace(
                     question, state="open", agreed=(), asked=now, expires=expires
                 )
@@ -98,6 +100,10 @@ class MemoryApprovals:
             after = before.as_undeliverable()
         self._approvals[after.id] = after
         return after
+
+    def _await_result(self, question: ApprovalRequest) -> bool:  # noqa: ARG002  # a ledger is the heir's
+        """Let the write of a question wait for its result; return whether it does."""
+        return True
 
     def _deliver(self, answered: ApprovalRequest) -> bool:  # noqa: ARG002  # a ledger is the heir's
         """Settle the write that a question waits for; return whether it still waits."""

@@ -156,6 +156,9 @@ FROM effects WHERE scope = ? AND key = ?
 UPDATE effects SET state = ?, value = ?, resolved_by = ?, updated = ?
 WHERE scope = ? AND key = ? AND (state = 'in_doubt' OR state = 'claimed' AND fence = ? AND lease_until <= ?)
 
+-- await_result: A write that was claimed waits for its result from outside.
+UPDATE effects SET state = 'waiting' WHERE scope = ? AND key = ? AND fence = ? AND state IN ('claimed', 'waiting') RETURNING 1
+
 -- deliver: How a write ended that waited for its result from outside, if it still does.
 UPDATE effects SET state = ?, value = ?, updated = ?
 WHERE scope = ? AND key = ? AND fence = ? AND state IN ('waiting', 'in_doubt') RETURNING 1

@@ -260,6 +260,11 @@ class DurableRuns(SubmittedRuns):
 
         def insert(database: Database, now: float) -> ApprovalRequest:
             expires = now + within_s
+            if question.awaits_write:
+                write = _write_values(question)
+                waits = database.run(_SQL["await_result"], write)
+                if not waits and _load_approval(database, question.id, now) is None:
+                    return question.as_undeliverable()
             database.run(_SQL["ask"], _new_approval_values(question, now, expires))
             stored = _load_approval(database, question.id, now)
             assert stored is not None
@@ -949,13 +954,18 @@ def _answer_question(
 ) -> ApprovalRequest:
     """Write an answer to a question, and settle the write that waits for it, by the rules of `Ledger.deliver`."""
     if after.settles_write(before):
-        scope, key, fence = json.loads(after.used_by)
         value = encode_journal(after.settled_value)
         state = "done" if after.state == "approved" else "in_doubt"
-        write = (encode_name(scope), encode_name(key), fence)
+        write = _write_values(after)
         if not database.run(_SQL["deliver"], (state, value, now, *write)):
             after = before.as_undeliverable()
     return _change_approval(database, before, after)
+
+
+def _write_values(question: ApprovalRequest) -> tuple[str, str, int]:
+    """Return scope, key and fence of the write whose result a question asks for."""
+    scope, key, fence = json.loads(question.used_by)
+    return encode_name(scope), encode_name(key), fence
 
 
 def _close_approvals(database: Database, run_id: str, now: float) -> None:

@@ -15,7 +15,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import Any, TypeAlias, cast
+from typing import Any, Protocol, TypeAlias, cast
 from urllib.parse import urlsplit
 from zlib import crc32
 
@@ -28,7 +28,6 @@ from handrail.errors import ConfigError, Json, ModelError, SetupError
 from handrail.messages import AssistantMessage, Message, TextDelta, Turn, Usage
 from handrail.ports import Listener, Request
 from handrail.surroundings.clock import sleep, unix_time
-from handrail.testing.prefix_cache import PrefixCache
 from handrail.testing.serving import Handler, OwnedServer, Serving
 from handrail_openmodels.prompts.completion_wire import Completions, Generate
 from handrail_openmodels.prompts.dialect import PromptDialect
@@ -137,6 +136,18 @@ _RAW: Mapping[str, str] = {"mistral": "mistral-v3-tekken"}
 """How a model of a prompt dialect is named where a provider has the dialect's own name."""
 
 
+class UsageCounter(Protocol):
+    """Counts what a provider would charge for the input of a request."""
+
+    def count(self, wire: str, body: Mapping[str, Json]) -> Usage:
+        """Return the input of a request of a wire in tokens, and how much of it a cache would have given.
+
+        Raises:
+            ModelError: The provider would refuse the request.
+        """
+        ...
+
+
 class ScriptedServer(Serving):
     """A model behind a real HTTP server on the loopback interface, in a provider's own wire.
 
@@ -146,7 +157,7 @@ class ScriptedServer(Serving):
         wire: The dialect that `model` speaks. Every other wire is answered too, each at its own path. A prompt dialect
             is spoken at `/v1/completions` and at Ollama's `/api/generate`.
         pause_s: Between two pieces of a stream, so that streaming can be seen.
-        cache: Counts the tokens of each request, and what a provider would have read from its cache.
+        cache: Counts what each request costs; without it an answer says how long it is, and no more.
 
     Attributes:
         requests: The bodies that it received, in order.
@@ -162,7 +173,7 @@ class ScriptedServer(Serving):
         faults: Iterable[Fault | None] = (),
         wire: str = "openai-chat",
         pause_s: float = 0.0,
-        cache: PrefixCache | None = None,
+        cache: UsageCounter | None = None,
     ) -> None:
         self.script = script
         self.cache = cache

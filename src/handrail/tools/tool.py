@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from copy import copy
+from copy import copy, deepcopy
 from functools import partial
 from itertools import takewhile
 from operator import attrgetter
@@ -28,7 +28,6 @@ from typing import (
     ClassVar,
     Literal,
     Self,
-    TypeAlias,
     TypedDict,
     Unpack,
     get_type_hints,
@@ -52,7 +51,7 @@ from handrail.effects import (
     Risk,
 )
 from handrail.errors import Failure, Json, MissingInjection, ToolDefinitionError
-from handrail.parsing import names, strictjson
+from handrail.parsing import names
 from handrail.sandboxes.levels import Isolation
 from handrail.schemas import hints, portability
 from handrail.schemas.docstrings import Docs
@@ -67,7 +66,6 @@ from handrail.tools import (
     paging,
     rate_limits,
 )
-from handrail.tools.argument_copies import copy_arguments
 from handrail.tools.call_rules import CallRules
 from handrail.tools.injection import (
     find_injected_kind,
@@ -82,7 +80,6 @@ else:
 
 DEFAULT_TIMEOUT_S = 30.0
 
-Fits: TypeAlias = Callable[[dict[str, Json]], bool]
 
 _IMMUTABLE = {str, int, float, bool, type(None)}
 
@@ -102,14 +99,8 @@ class CallTraits(Struct, frozen=True):
 
     name: str
     version: str
-    plain_check: Fits | None
-    defaults: dict[str, Any]
-    """The defaults of omitted arguments, for a tool that takes its arguments `as_written`; else empty."""
     writes: bool
-    only_reads: bool
     has_resource: bool
-    as_written: bool
-    takes_scalars: bool
     injects: bool
     opens: bool
     in_place: bool
@@ -572,30 +563,11 @@ class BaseTool:
         """Whether the tool counts as a write."""
         return self.effect != "read"
 
-    @cached_property
-    def plain_check(self) -> Fits | None:
-        """The check of the arguments, if only that and the policy decide about a call; else None.
-
-        A call may touch resources, if its arguments alone name them.
-        """
-        if self.concurrency_slot or self.isolation != "none":
-            return None
-        if self.resource and not self._names_resources:
-            return None
-        if self.writes and not self.has_default_key:
-            return None
-        if any(getattr(self, setting) for setting in _DECIDING):
-            return None
-        if "direct" not in self.callers:
-            return None
-        # A character takes at most four bytes, a value at least two characters.
-        longest = strictjson.MAX_PLAIN_CHARS
-        if self.argument_bytes < 4 * longest or self.argument_values < longest // 2:
-            return None
-        checks = self.check_arguments, self.check_rule
-        if [getattr(each, "__func__", None) for each in checks] != _CHECKS:
-            return None
-        return self.checker.fits
+    @property
+    def has_default_key(self) -> bool:
+        """Whether the key of a write is its place in the run."""
+        resolves = getattr(self.resolve_key, "__func__", None)
+        return not self.key and resolves is BaseTool.resolve_key
 
     @cached_property
     def call_traits(self) -> CallTraits:
@@ -603,13 +575,8 @@ class BaseTool:
         return CallTraits(
             name=self.name,
             version=self.version,
-            plain_check=self.plain_check,
-            defaults=self.signature.defaults if self.as_written else {},
             writes=self.writes,
-            only_reads=self.only_reads,
             has_resource=bool(self.resource),
-            as_written=self.as_written,
-            takes_scalars=self.takes_scalars,
             injects=bool(self.injected_parameters),
             opens=self.opens,
             in_place=self.in_place,
@@ -632,23 +599,6 @@ class BaseTool:
             key_ttl_s=self.key_ttl_s,
             is_rated=self.rate_limit is not None,
         )
-
-    @cached_property
-    def only_reads(self) -> bool:
-        """Whether its calls change nothing, send nothing and touch nothing that others touch."""
-        return not (self.writes or self.resource or self.sends)
-
-    @property
-    def has_default_key(self) -> bool:
-        """Whether the key of a write is its place in the run."""
-        resolves = getattr(self.resolve_key, "__func__", None)
-        return not self.key and resolves is BaseTool.resolve_key
-
-    @property
-    def _names_resources(self) -> bool:
-        """Whether its templates name what a call touches, from nothing but the arguments."""
-        resolves = getattr(self.resolve_resources, "__func__", None)
-        return resolves is BaseTool.resolve_resources and not self.injected_in_rules
 
     @cached_property
     def admission_may_block(self) -> bool:
@@ -895,23 +845,6 @@ class BaseTool:
         return self.signature.bind
 
     @cached_property
-    def as_written(self) -> bool:
-        """Whether a flat object that fits goes to `run` as it is, with its defaults: `bind` would do no more.
-
-        Not where a tool describes or binds its arguments in a way of its own.
-        """
-        if getattr(self.bind, "__func__", None) is not hints.Signature.bind:
-            return False
-        if getattr(self.bind, "__self__", None) is not self.signature:
-            return False
-        return self.parameters is self.signature.schema and self.signature.as_written
-
-    @cached_property
-    def takes_scalars(self) -> bool:
-        """Whether no argument that fits can be changed by `run`."""
-        return self.as_written and self.signature.takes_scalars
-
-    @cached_property
     def injected_parameters(self) -> Mapping[str, Any]:
         """Parameters that the model never sees: name -> `Context`, `Injected` or `InjectedOpenly`."""
         return {
@@ -1062,10 +995,8 @@ class BaseTool:
         """Return the call, ready to be made: it returns the tool's value, or a coroutine when it `is_async`."""
         # Each attempt has its own: a tool that changes its arguments must not change those of the next attempt.
         traits = self.call_traits
-        if not (
-            traits.takes_scalars or _IMMUTABLE.issuperset(map(type, bound.values()))
-        ):
-            bound = copy_arguments(bound)
+        if not _IMMUTABLE.issuperset(map(type, bound.values())):
+            bound = deepcopy(bound)
         if not traits.injects:
             return partial(self.run, **bound)
         extra = {
@@ -1080,23 +1011,8 @@ class BaseTool:
         return f"<Tool {self.name}: {self.effect or 'undeclared effect'}, {self.timeout_s:g} s>"
 
 
-_DECIDING = (
-    "approve",
-    "check",
-    "after",
-    "rate",
-    "then",
-    "ends_run",
-    "deferred",
-    "egress",
-)
-"""Settings that decide about a call, or follow from it, beside its arguments and the policy."""
-
 _NAMING = ("key", "resource", "approve", "rate_key", "then", "destination")
 """Settings that may look at parameters by their names."""
-
-_CHECKS = [BaseTool.check_arguments, BaseTool.check_rule]
-"""What decides whether arguments fit. A class that has its own is asked each time."""
 
 _FLOW: Mapping[str, Any] = {
     "trust": None,

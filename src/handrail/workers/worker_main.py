@@ -119,15 +119,6 @@ def main(
             line.send_bytes(ANSWER_HEADER.pack(number, os.getpid()) + outcome)
 
 
-def prepare_calls(module: str, file: str, name: str) -> None:
-    """Import what the calls of one tool need, in a process that is forked for each of them."""
-    import asyncio  # noqa: F401  # slow to import, and needed by async tools
-
-    _outcome_as_json(*_run_call(pickle_call(pickle.dumps(dict), {}, {}), _run))
-    if module:
-        function_at(module, file, name)
-
-
 def run_single_call(order: str) -> None:
     """Run the one call in a file, and write its outcome to stdout, as JSON after an empty line.
 

@@ -99,13 +99,8 @@ TARGETS: Mapping[str, tuple[str, str, Sequence[str]]] = {
     "agno": ("on_agno", "play", ("agno",)),
     "adk": ("on_adk", "play", ("google-adk",)),
     "strands": ("on_strands", "play", ("strands-agents",)),
-    "smolagents": ("on_smolagents", "play", ("smolagents",)),
     "agent-framework": ("on_agent_framework", "play", ("agent-framework-core",)),
-    "crewai": ("on_crewai", "play", ("crewai",)),
     "llamaindex": ("on_llamaindex", "play", ("llama-index-core",)),
-    "autogen": ("on_autogen", "play", ("autogen-agentchat",)),
-    "dspy": ("on_dspy", "play", ("dspy",)),
-    "inspect": ("on_inspect_ai", "play", ("inspect-ai",)),
 }
 """Each target: the module that plays it, its function, and the distributions that it needs."""
 

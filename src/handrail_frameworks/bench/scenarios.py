@@ -459,28 +459,12 @@ LIMITS: Mapping[tuple[str, str], str] = {
     ("strands", "malformed"): "what is no JSON reaches a tool as no arguments",
     ("strands", "unknown"): "Strands answers the call itself: no such tool",
     ("strands", "cut"): "Strands ends the run itself, without the call",
-    ("smolagents", "cut"): "an agent is not told how the answer ended",
     ("agent-framework", "deny"): "a denial there gives the model no reason",
     ("agent-framework", "unknown"): "the framework answers the call itself",
     ("agent-framework", "malformed"): "the text reaches a tool under another name",
     ("agent-framework", "cut"): "a middleware is not told how the answer ended",
-    ("crewai", "cut"): "CrewAI does not tell a tool how the answer ended",
-    ("crewai", "malformed"): "CrewAI parses the arguments itself",
-    ("crewai", "unknown"): "CrewAI answers before a tool sees the call",
     ("llamaindex", "cut"): "LlamaIndex does not tell a tool how the answer ended",
     ("llamaindex", "malformed"): "the LLM class parses the arguments",
     ("llamaindex", "unknown"): "LlamaIndex answers before a tool sees the call",
-    ("autogen", "cut"): "AutoGen does not tell a workbench how the answer ended",
-    ("autogen", "malformed"): "AutoGen parses the arguments itself",
-    ("autogen", "unknown"): "AutoGen answers before a workbench sees the call",
-    ("autogen", "circle"): "the calls are refused, but a workbench cannot end "
-    "the loop before max_tool_iterations",
-    ("inspect", "cut"): "Inspect does not tell a tool how the answer ended",
-    ("inspect", "malformed"): "Inspect parses the arguments itself",
-    ("inspect", "unknown"): "Inspect answers before a tool sees the call",
-    ("dspy", "cut"): "DSPy repairs what was cut, and tells a tool nothing of it",
-    ("dspy", "unknown"): "DSPy ends the run before a tool sees the call",
-    ("dspy", "circle"): "the calls are refused, but a tool cannot end the loop "
-    "before max_iters",
 }
 """What a framework decides before handrail sees the call, by target and scenario: named, and not counted as a fault."""

@@ -138,13 +138,8 @@ class Upstream(McpToolset):
         )
         super().__init__(
             self.routes.find(NEUTRAL).connection,
-            trust=settings.trust,
-            results=settings.results,
-            confidentiality=settings.confidentiality,
             pins=pins,
-            overrides=settings.tools,
-            prefix=settings.prefix,
-            timeout_s=settings.timeout_s,
+            **settings.tool_options(),
         )
 
     def use(self, connection: McpConnection) -> None:

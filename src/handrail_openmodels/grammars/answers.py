@@ -28,8 +28,8 @@ from handrail_openmodels.grammars.expressions import (
     sequence,
 )
 from handrail_openmodels.grammars.expressions import Sequence as Row
+from handrail_openmodels.grammars.schemas import Losses
 from handrail_openmodels.grammars.shapes import Section, Shaper, Tag, ToolSchema
-from handrail_openmodels.grammars.values import Losses
 from handrail_openmodels.prompts.channels import Channels
 from handrail_openmodels.prompts.dialect import PromptDialect
 from handrail_openmodels.prompts.named_calls import NamedCalls
@@ -268,14 +268,14 @@ def _channel_section(
 ) -> Section:
     """Return calls as messages of their own."""
     tags: list[Tag] = []
-    for number, tool in enumerate(tools):
+    for tool in tools:
         if channels.inside:
             inner = shaper.section(channels.inside, [tool])
             if not inner.tags:
                 continue
             parts = (inner.opens, *inner.tags[0].parts, inner.closes)
         else:
-            parts = (shaper.json_arguments(number, tool),)
+            parts = (shaper.json_arguments(tool),)
         header = f"{channels.recipient}{channels.prefix}{tool.name}{channels.call}{channels.body}"
         tag = Tag(tool.name, (header, *(part for part in parts if part != "")))
         if tag.expression != NOTHING:

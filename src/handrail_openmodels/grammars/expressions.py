@@ -1,6 +1,6 @@
 """What a grammar says, before it is written in anybody's notation: expressions, and rules that name them.
 
-One set of expressions is written as Lark and as GBNF, so the two accept the same texts.
+What is regular or JSON stays so: an engine makes the automata of a `Pattern` and of a `Value`.
 
 Rule 1: an expression that nothing matches is `NOTHING`, and is removed where it is built: no written grammar has a
         rule that leads nowhere.
@@ -13,9 +13,6 @@ from typing import Final, TypeAlias
 
 from msgspec import Struct
 
-Range: TypeAlias = tuple[int, int]
-"""The first and the last code point."""
-
 
 class Literal(Struct, frozen=True):
     """This text."""
@@ -23,11 +20,27 @@ class Literal(Struct, frozen=True):
     text: str
 
 
-class Characters(Struct, frozen=True):
-    """One character: of the ranges, or of none of them."""
+class Pattern(Struct, frozen=True):
+    """A text that a regular expression matches whole, with a mark before it and one after it.
 
-    ranges: tuple[Range, ...]
-    negated: bool = False
+    Attributes:
+        without: Characters that are not in the text, so that it cannot be taken for what closes it.
+    """
+
+    regex: str
+    opens: str = ""
+    closes: str = ""
+    without: str = ""
+
+
+class Value(Struct, frozen=True):
+    """A JSON value that fits a schema.
+
+    Attributes:
+        schema: JSON Schema as text, without references to anything around it.
+    """
+
+    schema: str
 
 
 class Sequence(Struct, frozen=True):
@@ -48,12 +61,6 @@ class Repeat(Struct, frozen=True):
     inner: Expression
     least: int = 0
     most: int | None = None
-
-
-class Token(Struct, frozen=True):
-    """The inner expression, which holds no rule, read as one word: what may follow it must not look like more of it."""
-
-    inner: Expression
 
 
 class Rule(Struct, frozen=True):
@@ -77,15 +84,7 @@ class FreeText(Struct, frozen=True):
 
 
 Expression: TypeAlias = (
-    Literal
-    | Characters
-    | Sequence
-    | Choice
-    | Repeat
-    | Token
-    | Rule
-    | TextUntil
-    | FreeText
+    Literal | Pattern | Value | Sequence | Choice | Repeat | Rule | TextUntil | FreeText
 )
 
 EMPTY: Final = Literal("")
@@ -140,43 +139,3 @@ def repeat(inner: Expression, least: int = 0, most: int | None = None) -> Expres
 def optional(inner: Expression) -> Expression:
     """Return the expression, or an empty text."""
     return repeat(inner, 0, 1)
-
-
-def token(*parts: Expression) -> Expression:
-    """Return the parts as one word."""
-    inner = sequence(*parts)
-    return inner if isinstance(inner, Literal) or inner == NOTHING else Token(inner)
-
-
-def characters(text: str) -> Characters:
-    """Return one of these characters."""
-    return Characters(merge_ranges((ord(each), ord(each)) for each in text))
-
-
-def merge_ranges(ranges: Iterable[Range]) -> tuple[Range, ...]:
-    """Return the same characters in as few ranges as can be, in order."""
-    merged: list[Range] = []
-    for first, last in sorted(ranges):
-        if merged and first <= merged[-1][1] + 1:
-            merged[-1] = (merged[-1][0], max(last, merged[-1][1]))
-        else:
-            merged.append((first, last))
-    return tuple(merged)
-
-
-def subtract_ranges(
-    ranges: Iterable[Range], taken: Iterable[Range]
-) -> tuple[Range, ...]:
-    """Return the characters that are in the first and not in the second."""
-    left = list(merge_ranges(ranges))
-    for first, last in taken:
-        left = [
-            part
-            for begin, end in left
-            for part in (
-                (begin, min(end, first - 1)),
-                (max(begin, last + 1), end),
-            )
-            if part[0] <= part[1]
-        ]
-    return merge_ranges(left)

@@ -17,11 +17,11 @@ from handrail.errors import ConfigError, Json
 from handrail.tools.toolset import Toolset
 from handrail_openmodels.grammars.answers import START, Answer, Choices, make_answer
 from handrail_openmodels.grammars.expressions import Rules
-from handrail_openmodels.grammars.gbnf import write_gbnf
 from handrail_openmodels.grammars.lark import write_lark
+from handrail_openmodels.grammars.schemas import Losses, prepare
 from handrail_openmodels.grammars.shapes import ToolSchema
 from handrail_openmodels.grammars.structural_tags import write_schema_tag, write_tags
-from handrail_openmodels.grammars.values import Losses, value_of
+from handrail_openmodels.grammars.values import json_value
 from handrail_openmodels.prompts.dialect import PromptDialect
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 else:
     masks = _lazy.module("handrail_openmodels.grammars.masks")
 
-ENGINES: Final = ("vllm", "sglang", "llama.cpp", "openai")
+ENGINES: Final = ("vllm", "sglang", "llama.cpp")
 """The servers whose fields a grammar can be written in."""
 
 
@@ -66,11 +66,6 @@ class Grammar(Struct, frozen=True, dict=True):  # it keeps what it has worked ou
         """The grammar as llguidance's Lark."""
         return write_lark(self.rules)
 
-    @cached_property
-    def gbnf(self) -> str:
-        """The grammar as llama.cpp's GBNF."""
-        return write_gbnf(self.rules)
-
     @property
     def lossy(self) -> tuple[str, ...]:
         """What the grammar cannot express, a sentence each; it is checked when the call comes."""
@@ -84,8 +79,7 @@ class Grammar(Struct, frozen=True, dict=True):  # it keeps what it has worked ou
         """Return the fields of a server's request that hold it to the grammar.
 
         Args:
-            engine: `vllm`, `sglang` or `llama.cpp`, for the body of a completion request; `openai`, for the `format`
-                of a custom tool.
+            engine: `vllm`, `sglang` or `llama.cpp`, which reads Lark where it is built with llguidance.
 
         Raises:
             ConfigError: There is no form for such a server.
@@ -97,10 +91,7 @@ class Grammar(Struct, frozen=True, dict=True):  # it keeps what it has worked ou
             case "sglang":
                 return {"response_format": self.tags}
             case "llama.cpp":
-                return {"grammar": self.gbnf}
-            case "openai":
-                form = {"type": "grammar", "syntax": "lark", "definition": self.lark}
-                return {"format": form}
+                return {"grammar": f"%llguidance {{}}\n{self.lark}"}
             case _:
                 raise ConfigError(
                     f"no server {engine!r} is known; a grammar has fields for {', '.join(ENGINES)}"
@@ -218,7 +209,9 @@ def _of_tools(tools: Iterable[Any], wanted: _Wanted) -> Grammar:
 
 
 def _of_output(form: OutputSchema) -> Grammar:
-    rules = Rules({})
     losses: Losses = {}
-    rules.by_name[START] = value_of(form.schema, rules, losses)
+    prepared = prepare(form.schema, losses)
+    if prepared is None:
+        raise ConfigError(f"nothing fits the form {form.name}: {losses}")
+    rules = Rules({START: json_value(prepared, prepared)})
     return Grammar("", rules, schema=form.schema, losses={form.name: losses})

@@ -9,17 +9,17 @@ import json
 import re
 
 from handrail_openmodels.grammars.expressions import (
-    Characters,
     Choice,
     Expression,
     FreeText,
     Literal,
+    Pattern,
     Repeat,
     Rule,
     Rules,
     Sequence,
     TextUntil,
-    Token,
+    Value,
 )
 
 _SPECIAL = re.compile(r"[\\^$.|?*+()\[\]{}/#&~\-]")
@@ -31,30 +31,11 @@ def write_lark(rules: Rules) -> str:
     return _Writer().write(rules)
 
 
-def write_regex(expression: Expression) -> str:
-    """Return an expression without rules and free text as a regular expression."""
-    match expression:
-        case Literal(text=text):
-            return "".join(map(_escape, text))
-        case Characters(ranges=ranges, negated=negated):
-            return _write_class(ranges, negated)
-        case Sequence(parts=parts):
-            return "".join(map(write_regex, parts))
-        case Choice(options=options):
-            return f"(?:{'|'.join(map(write_regex, options))})"
-        case Repeat(inner=inner, least=least, most=most):
-            return f"(?:{write_regex(inner)}){_times(least, most)}"
-        case Token(inner=inner):
-            return write_regex(inner)
-        case _:
-            raise TypeError(f"{expression!r} is no regular expression")
-
-
 class _Writer:
     """Writes one grammar; texts with marks in them become terminals below the rules."""
 
     def __init__(self) -> None:
-        self._texts: dict[TextUntil | FreeText, str] = {}
+        self._texts: dict[TextUntil | FreeText | Pattern, str] = {}
         self._terminals: list[str] = []
 
     def write(self, rules: Rules) -> str:
@@ -65,9 +46,9 @@ class _Writer:
     def _write(self, expression: Expression) -> str:
         match expression:
             case Literal(text=text):
-                return json.dumps(text, ensure_ascii=False)
-            case Characters() | Token():
-                return f"/{write_regex(expression)}/"
+                return _quote(text)
+            case Value(schema=schema):
+                return f"%json {_with_options(schema)}"
             case Sequence(parts=parts):
                 return " ".join(self._group(part) for part in parts)
             case Choice(options=options):
@@ -76,31 +57,61 @@ class _Writer:
                 return f"({self._write(inner)}){_times(least, most)}"
             case Rule(name=name):
                 return name
-            case TextUntil() | FreeText():
+            case TextUntil() | FreeText() | Pattern():
                 return self._name_text(expression)
 
     def _group(self, expression: Expression) -> str:
         written = self._write(expression)
         return f"({written})" if isinstance(expression, Choice) else written
 
-    def _name_text(self, text: TextUntil | FreeText) -> str:
+    def _name_text(self, text: TextUntil | FreeText | Pattern) -> str:
         name = self._texts.get(text)
         if name is None:
             name = self._texts[text] = f"text_{len(self._texts)}"
             terminal = name.upper()
-            body = _without(text.without)
-            if isinstance(text, TextUntil):
-                # lazy: the first mark ends the text
-                self._terminals += [
-                    f"{name}[lazy]: {terminal}",
-                    f"{terminal}: ({body}) {json.dumps(text.mark, ensure_ascii=False)}",
-                ]
-            else:
-                if text.not_first:
-                    first = "".join(map(_escape, text.not_first))
-                    body += rf" & ~/[ \t\r\n]*[{first}](?s:.*)/"
-                self._terminals += [f"{name}: {terminal}", f"{terminal}: {body}"]
+            # lazy: the first mark ends the text
+            lazy = "[lazy]" if isinstance(text, TextUntil) else ""
+            self._terminals += [
+                f"{name}{lazy}: {terminal}",
+                f"{terminal}: {_write_terminal(text)}",
+            ]
         return name
+
+
+def _write_terminal(text: TextUntil | FreeText | Pattern) -> str:
+    match text:
+        case TextUntil(mark=mark, without=without):
+            return f"({_without(without)}) {_quote(mark)}"
+        case FreeText(without=without, not_first=""):
+            return _without(without)
+        case FreeText(without=without, not_first=not_first):
+            first = "".join(map(_escape, not_first))
+            return rf"{_without(without)} & ~/[ \t\r\n]*[{first}](?s:.*)/"
+        case Pattern(regex=regex, opens=opens, closes=closes, without=banned):
+            body = f"/{regex}/"
+            if banned:
+                body = f"({body} & ~/(?s:.*)[{''.join(map(_escape, banned))}](?s:.*)/)"
+            marks = [_quote(mark) if mark else "" for mark in (opens, closes)]
+            return f"{marks[0]} {body} {marks[1]}".strip()
+
+
+def _quote(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _with_options(schema: str) -> str:
+    """Return a schema with what llguidance is to make of it: JSON as models write it, without needless space."""
+    return json.dumps(
+        {**json.loads(schema), "x-guidance": _OPTIONS}, ensure_ascii=False
+    )
+
+
+_OPTIONS = {
+    "whitespace_flexible": False,
+    "item_separator": ", ",
+    "key_separator": ": ",
+    "lenient": True,
+}
 
 
 def _without(marks: tuple[str, ...]) -> str:
@@ -120,16 +131,6 @@ def _times(least: int, most: int | None) -> str:
 
 
 _SIGNS = {(0, None): "*", (1, None): "+", (0, 1): "?"}
-
-
-def _write_class(ranges: tuple[tuple[int, int], ...], negated: bool) -> str:
-    inside = "".join(
-        _escape(chr(first)) + (f"-{_escape(chr(last))}" if last > first else "")
-        for first, last in ranges
-    )
-    if not inside:
-        return "(?s:.)"
-    return f"[{'^' if negated else ''}{inside}]"
 
 
 def _escape(character: str) -> str:

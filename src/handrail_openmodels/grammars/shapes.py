@@ -14,28 +14,26 @@ from msgspec import Struct
 
 from handrail.errors import ConfigError, Json
 from handrail.schemas.walk import Schema
-from handrail_openmodels.grammars.elements import write_element
 from handrail_openmodels.grammars.expressions import (
     NOTHING,
-    Characters,
     Expression,
     Literal,
+    Pattern,
     Rules,
     choice,
     repeat,
     sequence,
-    token,
 )
-from handrail_openmodels.grammars.notations import (
-    JSON,
-    PYTHON,
+from handrail_openmodels.grammars.schemas import Losses, find_branches, prepare
+from handrail_openmodels.grammars.values import (
     Notation,
     TextForm,
+    Values,
     bare_text,
     is_word,
+    json_value,
     notation_of,
 )
-from handrail_openmodels.grammars.values import Losses, Values, fits_type
 from handrail_openmodels.prompts.call_format import CallFormat
 from handrail_openmodels.prompts.json_calls import JsonCalls
 from handrail_openmodels.prompts.literal_calls import LiteralCalls
@@ -58,14 +56,8 @@ class Arguments(Struct, frozen=True):
     lead: str = ""
 
 
-class Varying(Struct, frozen=True):
-    """A part of a call that the model chooses, such as its id: as a regular expression, and as an expression."""
-
-    pattern: str
-    expression: Expression
-
-
-Part: TypeAlias = "str | Arguments | Varying"
+Part: TypeAlias = str | Arguments | Pattern
+"""A text, the arguments, or what the model chooses, such as an id."""
 
 
 class Tag(Struct, frozen=True):
@@ -97,7 +89,9 @@ class Section(Struct, frozen=True):
 
 
 def _as_expression(part: Part) -> Expression:
-    return Literal(part) if isinstance(part, str) else part.expression
+    if isinstance(part, str):
+        return Literal(part)
+    return part.expression if isinstance(part, Arguments) else part
 
 
 class ToolSchema(Struct, frozen=True):
@@ -107,10 +101,8 @@ class ToolSchema(Struct, frozen=True):
     parameters: Schema
 
 
-_DIGITS = repeat(Characters(((48, 57),)), 1, 4)
-_LETTERS = Characters(((48, 57), (65, 90), (97, 122)))
-_COUNT = Varying(r"\d{1,4}", token(_DIGITS))
-_NINE = Varying("[a-zA-Z0-9]{9}", token(repeat(_LETTERS, 9, 9)))
+_COUNT = Pattern("[0-9]{1,4}")
+_NINE = Pattern("[a-zA-Z0-9]{9}")
 """Mistral's templates take ids of nine characters, and of no other length."""
 
 
@@ -150,15 +142,26 @@ class Shaper:
                     f"no grammar is known for calls of the form {type(call_format).__name__}"
                 )
 
-    def json_arguments(self, number: int, tool: ToolSchema) -> Arguments:
+    def json_arguments(self, tool: ToolSchema) -> Arguments:
         """Return a tool's arguments as a JSON object."""
-        values = self._values(number, tool, JSON)
-        closed = {"additionalProperties": False, **_as_object(tool.parameters)}
-        return Arguments(tool.parameters, "json", values.simple_value(closed, ""))
+        prepared = self._prepare(tool)
+        value = NOTHING if prepared is None else json_value(prepared, prepared)
+        return Arguments(tool.parameters, "json", value)
 
-    def _values(self, number: int, tool: ToolSchema, notation: Notation) -> Values:
+    def _prepare(self, tool: ToolSchema) -> Schema | None:
         losses = self._losses.setdefault(tool.name, {})
-        return Values(tool.parameters, notation, self._rules, f"tool_{number}", losses)
+        closed = {"additionalProperties": False, **tool.parameters, "type": "object"}
+        return prepare(closed, losses)
+
+    def _values(
+        self, number: int, tool: ToolSchema, notation: Notation | None = None
+    ) -> Values | None:
+        """Return the values of a tool's arguments; None if nothing fits them."""
+        prepared = self._prepare(tool)
+        if prepared is None:
+            return None
+        losses = self._losses[tool.name]
+        return Values(prepared, notation, self._rules, f"tool_{number}", losses)
 
     # ------------------------------------------------------------------ JSON objects
 
@@ -169,10 +172,7 @@ class Shaper:
         start = (call_format.starts or ("",))[0]
         opens = start + before
         closes = after + (call_format.ends or ("",))[0]
-        objects = [
-            self._json_object(call_format, number, tool)
-            for number, tool in enumerate(tools)
-        ]
+        objects = [self._json_object(call_format, tool) for tool in tools]
         if call_format.listed:
             list_opens, comma, list_closes = call_format.listed
             return Section(
@@ -190,9 +190,9 @@ class Shaper:
         return Section(_tags(tools, each), "", call_format.between, "", start)
 
     def _json_object(
-        self, call_format: JsonCalls, number: int, tool: ToolSchema
+        self, call_format: JsonCalls, tool: ToolSchema
     ) -> tuple[Part, ...]:
-        arguments = self.json_arguments(number, tool)
+        arguments = self.json_arguments(tool)
         name = json.dumps(tool.name, ensure_ascii=False)
         if call_format.by_name:
             return (f"{{{name}: ", arguments, "}")
@@ -216,10 +216,10 @@ class Shaper:
                 opens,
                 *self._name(call_format, tool),
                 call_format.name_ends[0],
-                self.json_arguments(number, tool),
+                self.json_arguments(tool),
                 closes,
             )
-            for number, tool in enumerate(tools)
+            for tool in tools
         ]
         section_opens, section_closes = call_format.section
         return Section(
@@ -265,7 +265,7 @@ class Shaper:
     ) -> tuple[Part, ...]:
         element = call_format.call
         before, _, after = element.attributes.partition("{position}")
-        values = self._values(number, tool, JSON)
+        values = self._values(number, tool)
         if call_format.inside is None:
             inside = call_format.layout
         else:
@@ -281,7 +281,7 @@ class Shaper:
             Arguments(
                 tool.parameters,
                 _style(call_format),
-                _parameters(values, call_format, tool.parameters, inside),
+                _parameters(values, call_format, inside) if values else NOTHING,
                 inside,
             ),
             f"{inside}{element.closes}{''.join(call_format.leads_out)}",
@@ -310,29 +310,29 @@ class Shaper:
     ) -> tuple[Part, ...]:
         notation = notation_of(call_format)
         values = self._values(number, tool, notation)
-
-        def write(name: str, value: Expression) -> Expression:
-            if not is_word(name):
-                return NOTHING
-            return sequence(Literal(f"{name}{call_format.equals}"), value)
-
-        expression = values.members(
-            _as_object(tool.parameters), "", values.value, write, comma=notation.comma
-        )
-        style = "python" if notation is PYTHON else notation.name
+        expression: Expression = NOTHING
+        if values is not None:
+            expression = _literal_arguments(values, call_format, notation.comma)
         return _join(
             f"{call_format.lead}{tool.name}{call_format.method}{call_format.bracket}",
-            Arguments(tool.parameters, style, expression),
+            Arguments(tool.parameters, notation.style, expression),
             _CLOSES[call_format.bracket],
         )
 
 
+def _literal_arguments(
+    values: Values, call_format: LiteralCalls, comma: str
+) -> Expression:
+    def write(name: str, schema: Json, path: str) -> Expression:
+        if not is_word(name):
+            return NOTHING
+        value = values.value(schema, path)
+        return sequence(Literal(f"{name}{call_format.equals}"), value)
+
+    return values.members(values.root, "", write, comma=comma)
+
+
 _CLOSES = {"(": ")", "[": "]", "{": "}"}
-
-
-def _as_object(parameters: Schema) -> Schema:
-    """Return a tool's schema as that of an object, with what it refers to written out at the top."""
-    return {**parameters, "type": "object"}
 
 
 def _tags(
@@ -357,47 +357,41 @@ def _join(*parts: Part) -> tuple[Part, ...]:
 # ---------------------------------------------------------------------- parameters
 
 
-def _parameters(
-    values: Values, call_format: ParameterCalls, parameters: Schema, inside: str
-) -> Expression:
+def _parameters(values: Values, call_format: ParameterCalls, inside: str) -> Expression:
     """Return a call's parameters, each with its marks; `inside` precedes each, unless they hold elements."""
     if call_format.nested:
-        element = call_format.parameter
-        return values.members(
-            _as_object(parameters),
-            "",
-            lambda schema, path: (schema, path),
-            lambda name, member: write_element(values, element, name, *member),
-            comma="",
-        )
-    return values.members(
-        _as_object(parameters),
-        "",
-        lambda schema, path: _parameter_values(values, call_format, schema, path),
-        lambda name, value: _parameter(call_format, name, value, inside),
-        comma="",
-    )
+        return _write_elements(values, call_format.parameter, values.root, "")
+
+    def write(name: str, schema: Json, path: str) -> Expression:
+        written = _parameter_values(values, call_format, schema, path)
+        return _parameter(call_format, name, written, inside)
+
+    return values.members(values.root, "", write, comma="")
 
 
 def _parameter_values(
     values: Values, call_format: ParameterCalls, schema: Json, path: str
 ) -> Mapping[str, list[Expression]]:
     """Return what may stand for a parameter, its closing mark included, by the type that is named of it."""
-    # The mark of a parameter may hold its name.
-    name = path.rpartition(".")[2]
-    mark = call_format.parameter.closes.replace("{name}", name)
-    pad = call_format.padding
-    # A value that holds these reads as a call within the value, and the call around it as one that has no end.
-    call = call_format.call
-    without = [call.opens, call.closes, call_format.parameter.opens]
-    if call_format.cdata:
-        without.append("<![CDATA[")
-    form = bare_text(pad, pad + mark, mark, without=tuple(without))
+    form = _text_form(call_format, path.rpartition(".")[2])
     written: dict[str, list[Expression]] = {}
-    for branch in values.branches(schema, path):
+    for branch, _ in find_branches(values.root, schema):
         for kind, expression in _kinds(values, branch, path, form):
             written.setdefault(kind, []).append(expression)
     return written
+
+
+def _text_form(call_format: ParameterCalls, name: str) -> TextForm:
+    """Return how a parameter's text is written; the mark that closes it may hold its name."""
+    element = call_format.parameter
+    closes = element.closes.replace("{name}", name)
+    pad = call_format.padding
+    # A value that holds these reads as a call within the value, and the call around it as one that has no end.
+    call = call_format.call
+    without = [call.opens, call.closes, element.opens]
+    if call_format.cdata:
+        without.append("<![CDATA[")
+    return bare_text(pad, pad + closes, closes, without=tuple(without))
 
 
 def _kinds(
@@ -405,23 +399,85 @@ def _kinds(
 ) -> list[tuple[str, Expression]]:
     """Return what a schema of one type allows: strings as they are, and all else as JSON."""
     if "enum" in branch:
-        fitting = [
-            each for each in branch["enum"] if fits_type(each, branch.get("type"))
-        ]
         return [
             (
                 _type_name(each),
                 form.literal(each)
                 if isinstance(each, str)
-                else _wrap(form, values.notation.literal(each)),
+                else _wrap(form, Literal(json.dumps(each, ensure_ascii=False))),
             )
-            for each in fitting
+            for each in branch["enum"]
         ]
-    kind = branch.get("type", "string")
-    if "$ref" not in branch and kind == "string":
-        return [("string", values.string(branch, path, form))]
-    named = "object" if "$ref" in branch else _TYPE_NAMES.get(str(kind), "null")
-    return [(named, _wrap(form, values.simple_value(branch, path)))]
+    kind = branch.get("type", "")
+    if kind == "string":
+        return [("string", form.string(branch, path, values.losses))]
+    named = _TYPE_NAMES.get(str(kind), "null")
+    return [(named, _wrap(form, json_value(values.root, branch)))]
+
+
+def _write_element(
+    values: Values,
+    element: Element,
+    name: str,
+    schema: Json,
+    path: str,
+    within: frozenset[str],
+) -> Expression:
+    """Return an element with the values of a schema, such as `<items><item><sku>a-1</sku></item></items>`.
+
+    Objects and lists are elements where the family's reader can tell their types: where the schema refers to no other,
+    exactly one of its branches is an object or a list, and none is text. Elsewhere they are JSON.
+    """
+    if not _can_be_named(element, name):
+        return NOTHING
+    closes = element.closes.replace("{name}", name)
+    # No text holds the beginning of a mark, so a text ends at the first mark of any kind.
+    form = bare_text("", closes, element.opens)
+    branches = list(find_branches(values.root, schema, within))
+    kinds = [branch.get("type") for branch, _ in branches]
+    is_plain = isinstance(schema, Mapping) and "$ref" not in schema
+    nests = is_plain and "string" not in kinds and _count_nested(kinds) == 1
+    options: list[Expression] = []
+    for branch, seen in branches:
+        if nests and branch.get("properties"):
+            inside = _write_elements(values, element, branch, path, seen)
+            options.append(_wrap(form, inside))
+        elif nests and isinstance(branch.get("items"), Mapping):
+            item = _write_element(
+                values, element, "item", branch["items"], f"{path}[]", seen
+            )
+            most = branch.get("maxItems")
+            items = repeat(item, int(branch.get("minItems", 0)), most)
+            options.append(_wrap(form, items))
+        else:
+            options += [each for _, each in _kinds(values, branch, path, form)]
+    lead = Literal(f"{element.opens}{name}{element.named}")
+    return sequence(lead, choice(options))
+
+
+def _write_elements(
+    values: Values,
+    element: Element,
+    branch: Schema,
+    path: str,
+    within: frozenset[str] = frozenset(),
+) -> Expression:
+    """Return the members of an object, an element each."""
+
+    def write(name: str, schema: Json, where: str) -> Expression:
+        return _write_element(values, element, name, schema, where, within)
+
+    return values.members(branch, path, write, comma="")
+
+
+def _count_nested(kinds: Sequence[Json]) -> int:
+    return sum(kind in ("object", "array") for kind in kinds)
+
+
+def _can_be_named(element: Element, name: str) -> bool:
+    """Whether a name does not end the mark around it early."""
+    is_apart = element.named not in name and "\n" not in name
+    return is_apart and bool(name) and not name.startswith("/")
 
 
 def _wrap(form: TextForm, value: Expression) -> Expression:
@@ -453,7 +509,7 @@ def _parameter(
 ) -> Expression:
     """Return a parameter with its value; nothing where its name would end the mark around it."""
     element = call_format.parameter
-    if element.named in name or not name or name.startswith("/") or "\n" in name:
+    if not _can_be_named(element, name):
         return NOTHING
     lead = f"{inside}{element.opens}{name}{element.named}"
     if not element.attributes:

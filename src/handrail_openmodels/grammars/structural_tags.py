@@ -5,20 +5,25 @@ https://xgrammar.mlc.ai/docs/tutorials/structural_tag.html
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import re
+from collections.abc import Iterable, Iterator
 
 from handrail.errors import Json
-from handrail_openmodels.grammars.answers import START, Answer
+from handrail_openmodels.grammars.answers import Answer
 from handrail_openmodels.grammars.expressions import (
     Choice,
     Expression,
+    FreeText,
+    Literal,
+    Pattern,
     Repeat,
     Rule,
     Rules,
     Sequence,
-    Token,
+    TextUntil,
+    Value,
 )
-from handrail_openmodels.grammars.gbnf import write_gbnf
 from handrail_openmodels.grammars.shapes import Arguments, Part, Section, Tag
 
 Format = dict[str, Json]
@@ -108,7 +113,7 @@ def _write_tag(answer: Answer, tag: Tag) -> Format:
     first = parts[0] if parts else ""
     if isinstance(first, Arguments) and first.style in _STYLES:
         begin += first.lead
-    content = _in_a_row(iter([_write_part(answer, part) for part in parts]))
+    content = _in_a_row(_write_part(answer, part) for part in parts)
     return _tag(begin, content, end)
 
 
@@ -118,11 +123,41 @@ def _write_part(answer: Answer, part: Part) -> Format:
     if isinstance(part, Arguments):
         if part.style in _STYLES:
             return _json_schema(part.schema, part.style)
-        return {
-            "type": "grammar",
-            "grammar": write_gbnf(_alone(part.expression, answer.rules)),
-        }
-    return {"type": "regex", "pattern": part.pattern}
+        return _write_expression(part.expression, answer.rules)
+    return _write_pattern(part)
+
+
+def _write_pattern(pattern: Pattern) -> Format:
+    marks = re.escape(pattern.opens), re.escape(pattern.closes)
+    return {"type": "regex", "pattern": pattern.regex.join(marks)}
+
+
+def _write_expression(expression: Expression, rules: Rules) -> Format:
+    """Return arguments of a form that engines have no name for."""
+    match expression:
+        case Literal(text=text):
+            return {"type": "const_string", "value": text}
+        case Value(schema=schema):
+            return _json_schema(json.loads(schema), "json")
+        case Pattern():
+            return _write_pattern(expression)
+        case Rule(name=name):
+            return _write_expression(rules.by_name[name], rules)
+        case Sequence(parts=parts):
+            return _in_a_row(_write_expression(each, rules) for each in parts)
+        case Choice(options=options):
+            elements = [_write_expression(each, rules) for each in options]
+            return {"type": "or", "elements": elements}
+        case Repeat(inner=inner, least=0, most=1):
+            return {"type": "optional", "content": _write_expression(inner, rules)}
+        case Repeat(inner=inner, least=least, most=most):
+            content = _write_expression(inner, rules)
+            most_or_any = -1 if most is None else most
+            return {"type": "repeat", "min": least, "max": most_or_any, "content": content}  # fmt: skip
+        case TextUntil(mark=mark):
+            return _tag("", {"type": "any_text"}, mark)
+        case FreeText(without=without):
+            return {"type": "any_text", "excludes": list(without)}
 
 
 _STYLES = {
@@ -133,40 +168,15 @@ _STYLES = {
     "glm_xml",
     "kimi_k3_xml",
 }
-"""The styles that engines know by name; other arguments are written as a grammar of their own."""
+"""The styles that engines know by name; other arguments are written out."""
 
 
 def _tag(begin: Json, content: Format, end: Json) -> Format:
     return {"type": "tag", "begin": begin, "content": content, "end": end}
 
 
-def _in_a_row(parts: Iterator[Format]) -> Format:
+def _in_a_row(parts: Iterable[Format]) -> Format:
     every = list(parts)
     if len(every) == 1:
         return every[0]
     return {"type": "sequence", "elements": every}
-
-
-def _alone(expression: Expression, rules: Rules) -> Rules:
-    """Return an expression as a grammar of its own, with the rules that it names."""
-    alone = Rules({START: expression})
-    waiting = [expression]
-    while waiting:
-        for name in _names(waiting.pop()):
-            if name not in alone.by_name:
-                alone.by_name[name] = rules.by_name[name]
-                waiting.append(rules.by_name[name])
-    return alone
-
-
-def _names(expression: Expression) -> Iterator[str]:
-    match expression:
-        case Rule(name=name):
-            yield name
-        case Sequence(parts=inner) | Choice(options=inner):
-            for each in inner:
-                yield from _names(each)
-        case Repeat(inner=inner) | Token(inner=inner):
-            yield from _names(inner)
-        case _:
-            pass

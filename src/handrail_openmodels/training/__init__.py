@@ -1,6 +1,6 @@
 """Training data made of recorded runs.
 
-export = TrainingExport("trl", tools=tools)
+export = TrainingExport("openai", tools=tools)
 for row in export_runs(store, export): ...
 print(export.summary)
 """

@@ -6,9 +6,8 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
-from msgspec.structs import replace
 
-from handrail.calls import Media, ToolCall, ToolResult
+from handrail.calls import ToolCall, ToolResult
 from handrail.errors import Json
 from handrail.messages import AssistantMessage, Message, ToolMessage, Turn
 
@@ -97,30 +96,11 @@ class ConversationBuilder:
         turn = Turn(text, reasoning=reasoning, calls=tuple(made), finish=finish)  # type: ignore[arg-type]  # one of two
         self.messages.append(AssistantMessage(turn))
 
-    def call(self, name: str, arguments: str) -> None:
-        """Add a call to the last message if it is an answer, else to a new answer."""
-        last = self.messages[-1] if self.messages else None
-        if not isinstance(last, AssistantMessage):
-            self.answer(calls=[(name, arguments)])
-            return
-        self._number += 1
-        made = ToolCall(f"call_{self._number}", name, arguments)
-        self._waiting.append(made)
-        turn = replace(last.turn, calls=(*last.turn.calls, made), finish="calls")
-        self.messages[-1] = AssistantMessage(turn)
-
-    @property
-    def unanswered(self) -> int:
-        """How many calls have no result yet."""
-        return len(self._waiting)
-
-    def result(self, text: str, name: str = "", media: Sequence[Media] = ()) -> None:
+    def result(self, text: str, name: str = "") -> None:
         """Add the result of the first call that has none yet."""
         id = ""
         if self._waiting:
             call = self._waiting.popleft()
             id = call.id
             name = call.name
-        self.messages.append(
-            ToolMessage(ToolResult(id, name, value=text, text=text, media=media))
-        )
+        self.messages.append(ToolMessage(ToolResult(id, name, value=text, text=text)))

@@ -102,7 +102,7 @@ class TrainingExport:
     """Turns recorded runs into rows of one form, and counts in `summary` what it does.
 
     Args:
-        form: One of `forms.NAMES`, such as `trl` or `preference`.
+        form: One of `forms.NAMES`, such as `openai` or `preference`.
         tools: The tools of the runs. Rows describe them, and calls are checked against them. Without them rows describe
             no tools, because a journal has only their names.
         selection: Which runs are taken.
@@ -231,10 +231,6 @@ class TrainingExport:
             raise LeftOut(
                 "the form cannot hold it: a text would read back as something else"
             )
-        if form.drops_text:
-            beside = sum(bool(turn.text and turn.calls) for turn in example.turns)
-            if beside:
-                self.summary.notes["texts beside calls left out"] += beside
         return row
 
     def _redact(self, messages: Sequence[Message]) -> tuple[list[Message], set[int]]:

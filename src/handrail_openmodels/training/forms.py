@@ -1,13 +1,8 @@
 """The forms of training data, by name: how each is written and read.
 
-    openai           `messages` in the chat form, arguments as text, `weight`; OpenAI's fine-tuning
-    hermes           `conversations` with <tool_call> tags; the Hermes models
-    trl              `messages` with arguments as objects; TRL's SFTTrainer
-    sharegpt         `conversations` of human, function_call, observation, gpt; LLaMA-Factory
-    toolace          `conversations` with calls as Python writes them; ToolACE
-    swift            `messages` with tool_call and tool_response, `loss`; ms-swift
-    llamafactory-v1  `messages` whose contents are lists of typed values; LLaMA-Factory's newer trainer
-    preference       `prompt`, `chosen`, `rejected`; TRL's DPOTrainer
+    openai      `messages` in the chat form, arguments as text, `weight`; OpenAI's fine-tuning
+    hermes      `conversations` with <tool_call> tags; the Hermes models
+    preference  `prompt`, `chosen`, `rejected`; TRL's DPOTrainer
 
 Rule 1: a row reads back to the same calls and results. An export leaves out what would not.
 """
@@ -20,7 +15,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from handrail.errors import ConfigError, Json
-from handrail_openmodels.training import chat_rows, conversation_rows
+from handrail_openmodels.training import chat_rows, hermes_rows
 from handrail_openmodels.training.examples import Example, Pair
 
 
@@ -29,31 +24,16 @@ class Form(Struct, frozen=True):
 
     Attributes:
         has_weights: Whether a row can say which answers are not to be learnt.
-        drops_text: Whether text beside calls is left out.
     """
 
     write: Callable[[Example], dict[str, Json]]
     read: Callable[[Mapping[str, Any]], Example]
     has_weights: bool = False
-    drops_text: bool = False
 
 
 FORMS: Final[Mapping[str, Form]] = {
     "openai": Form(chat_rows.write_openai, chat_rows.read_openai, has_weights=True),
-    "hermes": Form(conversation_rows.write_hermes, conversation_rows.read_hermes),
-    "trl": Form(chat_rows.write_trl, chat_rows.read_trl),
-    "sharegpt": Form(
-        conversation_rows.write_sharegpt,
-        conversation_rows.read_sharegpt,
-        drops_text=True,
-    ),
-    "toolace": Form(
-        conversation_rows.write_toolace,
-        conversation_rows.read_toolace,
-        drops_text=True,
-    ),
-    "swift": Form(chat_rows.write_swift, chat_rows.read_swift, has_weights=True),
-    "llamafactory-v1": Form(chat_rows.write_llamafactory, chat_rows.read_llamafactory),
+    "hermes": Form(hermes_rows.write_hermes, hermes_rows.read_hermes),
 }
 """Every form of conversations; `preference` holds pairs."""
 

@@ -30,7 +30,7 @@ from handrail.messages import (
     UserMessage,
 )
 from handrail.ports import Described
-from tests.dialects.contract import (
+from handrail.testing.contracts.dialects import (
     RICH,
     TOOLS,
     DialectContract,

@@ -27,7 +27,13 @@ from handrail.messages import (
 )
 from handrail.models.providers import PROVIDERS
 from handrail.testing import ScriptedServer, call
-from tests.dialects.contract import TOOLS, DialectContract, calls_told, read, shared
+from handrail.testing.contracts.dialects import (
+    TOOLS,
+    DialectContract,
+    calls_told,
+    read,
+    shared,
+)
 
 ASKED = [UserMessage("How warm is it?")]
 

@@ -27,7 +27,13 @@ from handrail.messages import (
 from handrail.models.providers import PROVIDERS
 from handrail.ports import Described
 from handrail.testing import Fault, ScriptedServer, call
-from tests.dialects.contract import RICH, DialectContract, check_growth, read, shared
+from handrail.testing.contracts.dialects import (
+    RICH,
+    DialectContract,
+    check_growth,
+    read,
+    shared,
+)
 
 ASKED = [UserMessage("How warm is it?")]
 

@@ -32,7 +32,13 @@ from handrail.messages import (
 from handrail.models.providers import PROVIDERS
 from handrail.ports import Described
 from handrail.testing import Fault, ScriptedServer, call
-from tests.dialects.contract import RICH, TOOLS, DialectContract, in_pieces, read
+from handrail.testing.contracts.dialects import (
+    RICH,
+    TOOLS,
+    DialectContract,
+    in_pieces,
+    read,
+)
 from tests.support import wires
 from tests.support.corpus import rows
 

@@ -25,10 +25,10 @@ from handrail.messages import (
 )
 from handrail.parsing import jsontext
 from handrail.ports import Described
+from handrail.testing.contracts.dialects import in_halves
 from handrail_openmodels.prompts import mistral
 from handrail_openmodels.prompts.chat_template import break_tokens
 from handrail_openmodels.prompts.syntaxes import SYNTAXES
-from tests.dialects.contract import in_halves
 from tests.support.effort import examples
 
 FAMILIES = [hr.dialect(name) for name in plugins.PROMPTS]

@@ -114,7 +114,7 @@ def test_runs_submitted_without_tools_are_not_said_to_have_other_tools(tmp_path)
     with SqliteStore(str(tmp_path / "runs.db")) as store:
         with hr.SyncRuntime([], store=store) as runtime:
             runtime.run("Hello.", model=ScriptedModel(["Good day."]))
-        rows, summary = exported(store, "trl")
+        rows, summary = exported(store, "hermes")
     assert (len(rows), list(summary.lines())) == (1, ["1 row from 1 run"])
 
 
@@ -235,11 +235,11 @@ def test_a_run_whose_calls_the_tools_of_today_refuse_is_left_out(stored):
         """Weather."""
         return place
 
-    export = TrainingExport("trl", tools=hr.Toolset([changed, refund]))
+    export = TrainingExport("hermes", tools=hr.Toolset([changed, refund]))
     rows = list(export_runs(stored, export))
     reason = "its tools have changed: they would refuse a call"
     assert export.summary.left_out[reason] == RUNS * 6 // 10
-    assert not any("get_weather" in json.dumps(row["messages"]) for row in rows)
+    assert not any("get_weather" in str(read_row("hermes", row).calls) for row in rows)
 
 
 def test_one_answer_with_two_refused_calls_gives_one_pair_with_both_corrected(tmp_path):
@@ -298,13 +298,13 @@ def test_a_write_that_a_crash_interrupted_is_a_call_in_doubt_and_no_answer(
     words = [sys.executable, "-c", KILLED, f"sqlite:///{file}"]
     assert subprocess.run(words, check=False).returncode == -signal.SIGKILL
     with closing(SqliteStore(str(file))) as store:
-        export = TrainingExport("trl", tools=tools, selection=Selection(statuses=()))
+        export = TrainingExport("hermes", tools=tools, selection=Selection(statuses=()))
         (row,) = export_runs(store, export)
-    answer, result = row["messages"][1:]
-    wanted = {"name": "refund", "arguments": {"order": "o1"}}
-    assert [each["function"] for each in answer["tool_calls"]] == [wanted]
-    assert "content" not in answer
-    assert "IN_DOUBT" in result["content"]
+    again = read_row("hermes", row)
+    (turn,) = again.turns
+    wanted = ("", [("refund", '{"order": "o1"}')])
+    assert (turn.text, [(each.name, each.arguments) for each in turn.calls]) == wanted
+    assert "IN_DOUBT" in again.results[0].text
 
 
 @pytest.mark.parametrize("named", [True, False])
@@ -317,14 +317,14 @@ def test_a_call_that_gives_the_answer_its_form_is_the_answer_s_text(tmp_path, na
             model = ScriptedModel(lines)
             runtime.run("Go.", model=model, output=hr.Form(form, by="tool"))
         tools = hr.Toolset([mine]) if named else None
-        (row,) = export_runs(store, TrainingExport("trl", tools=tools))
-    assert row["messages"][1]["tool_calls"][0]["function"]["name"] == "answer"
-    answer = {"role": "assistant", "content": '{"order":"o1"}'}
-    assert row["messages"][3:] == [answer]
+        (row,) = export_runs(store, TrainingExport("hermes", tools=tools))
+    first, last = read_row("hermes", row).turns
+    assert ([each.name for each in first.calls], first.text) == (["answer"], "")
+    assert (last.calls, last.text) == ((), '{"order":"o1"}')
 
 
 def test_the_summary_tells_calls_left_out_from_calls_that_a_person_changed(stored):
-    _, summary = exported(stored, "trl")
+    _, summary = exported(stored, "hermes")
     changed = RUNS // 10
     assert summary.notes["calls taught as a person changed them"] == changed
     assert summary.notes["corrected calls left out"] == 4 * changed
@@ -349,26 +349,17 @@ def test_the_refused_answer_is_masked_where_messages_before_it_are_left_out(tmp_
 
 def test_forms_without_weights_cannot_mask():
     with pytest.raises(hr.ConfigError, match="cannot say"):
-        TrainingExport("trl", mistakes="mask")
+        TrainingExport("hermes", mistakes="mask")
     with pytest.raises(hr.ConfigError, match="no form 'alpaca'"):
         TrainingExport("alpaca")
 
 
 def test_a_selection_by_tags_needs_the_tools():
     with pytest.raises(hr.ConfigError, match="needs `tools`"):
-        TrainingExport("trl", selection=Selection(tags=["weather"]))
+        TrainingExport("hermes", selection=Selection(tags=["weather"]))
 
 
 def test_a_running_run_and_an_unknown_name_are_told(stored):
     with pytest.raises(hr.ConfigError, match="no run 'r_none'"):
-        list(export_runs(stored, TrainingExport("trl"), ["r_none"]))
+        list(export_runs(stored, TrainingExport("hermes"), ["r_none"]))
     assert result_now(stored.list_runs(most=1))
-
-
-def test_datasets_loads_what_was_written(stored, tmp_path):
-    datasets = pytest.importorskip("datasets")
-    rows, _ = exported(stored, "trl")
-    file = tmp_path / "rows.jsonl"
-    file.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    loaded = datasets.load_dataset("json", data_files=str(file), split="train", cache_dir=str(tmp_path))  # fmt: skip
-    assert [read_row("trl", each).calls for each in loaded] == [read_row("trl", row).calls for row in rows]  # fmt: skip

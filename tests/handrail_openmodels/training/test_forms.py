@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from runpy import run_path
 
 import pytest
 
@@ -25,15 +26,15 @@ from handrail_openmodels.training import (
 from handrail_openmodels.training.forms import FORMS
 from tests.support.corpus import rows
 
-FORM_OF = {
-    "llamafactory_sharegpt": "sharegpt",
-    "llamafactory_v1": "llamafactory-v1",
-    "ms_swift_agent": "swift",
-    "trl_language_modeling": "trl",
-}
 ROWS = rows("training/formats.jsonl")
-EXAMPLES = [each for each in ROWS if each["format"] != "trl_preference"]
 PAIRS = [each for each in ROWS if each["format"] == "trl_preference"]
+PROGRAM = run_path("examples/guide/29_training_forms.py")
+"""The program of the page, which writes rows of `openai` as other trainers read them."""
+WRITERS = {
+    "trl_language_modeling": PROGRAM["as_trl"],
+    "llamafactory_sharegpt": PROGRAM["as_sharegpt"],
+}
+OTHERS = [each for each in ROWS if each["format"] in WRITERS]
 
 
 def told(messages):
@@ -61,21 +62,44 @@ def meant(entries):
     return [{k: v for k, v in each.items() if k != "name"} for each in entries]
 
 
-@pytest.mark.parametrize("each", EXAMPLES, ids=lambda each: each["id"])
-def test_a_real_row_is_read_as_what_it_means_and_written_back_equal(each):
-    form = FORM_OF[each["format"]]
-    example = read_row(form, each["row"])
-    assert [tool["name"] for tool in example.tools] == each["expected"]["tools"]
-    assert told(example.messages) == meant(each["expected"]["messages"])
-    assert write_row(form, example) == each["row"]
-
-
 @pytest.mark.parametrize("each", PAIRS, ids=lambda each: each["id"])
 def test_a_real_pair_is_read_as_what_it_means_and_written_back_equal(each):
     pair = read_pair(each["row"])
     for part in ("prompt", "chosen", "rejected"):
         assert told(getattr(pair, part)) == meant(each["expected"][part])
     assert write_pair(pair) == each["row"]
+
+
+def conversation(expected):
+    """The messages that the corpus tells, with an id for each call and the result after it."""
+    messages, calls = [], []
+    for number, entry in enumerate(expected):
+        text = entry.get("text", "")
+        match entry["role"]:
+            case "system":
+                messages.append(SystemMessage(text))
+            case "user":
+                messages.append(UserMessage(text))
+            case "assistant":
+                calls = [
+                    ToolCall(f"c{number}-{place}", each["name"], json.dumps(each["arguments"], ensure_ascii=False))
+                    for place, each in enumerate(entry.get("calls", ()))
+                ]  # fmt: skip
+                messages.append(AssistantMessage(Turn(text, calls=tuple(calls))))
+            case "tool":
+                call = calls.pop(0)
+                messages.append(ToolMessage(ToolResult(call.id, call.name, text=text)))
+    return messages
+
+
+@pytest.mark.parametrize("each", OTHERS, ids=lambda each: each["id"])
+def test_the_program_of_the_page_writes_real_rows_of_other_trainers(each):
+    tools = each["row"]["tools"]
+    tools = json.loads(tools) if isinstance(tools, str) else tools
+    functions = [tool.get("function", tool) for tool in tools]
+    example = Example(conversation(each["expected"]["messages"]), functions)
+    row = write_row("openai", example)
+    assert WRITERS[each["format"]](row) == each["row"]
 
 
 HARD = Example(
@@ -119,46 +143,10 @@ def test_of_two_equal_answers_the_masked_one_is_marked(form):
     assert read_row(form, row).masked == {1}
 
 
-PARTS = (
-    Media("image/png", url="desk.png"),
-    {"type": "text", "text": "what is <image> here?"},
-)
-PICTURED = Example(
-    [
-        UserMessage("what is <image> here?", PARTS),
-        AssistantMessage(Turn(calls=(ToolCall("a", "click", '{"x": 1}'),), finish="calls")),
-        ToolMessage(ToolResult("a", "click", text="<image> no picture")),
-        AssistantMessage(Turn("A desk.")),
-    ]
-)  # fmt: skip
-
-
-@pytest.mark.parametrize("form", ["sharegpt", "swift"])
-def test_a_text_that_looks_like_an_image_takes_no_image(form):
-    row = write_row(form, PICTURED)
-    assert json.dumps(row).count("<image>") == len(row["images"]) == 1
-    again = read_row(form, row)
-    (question,) = [each for each in again.messages if isinstance(each, UserMessage)]
-    assert [each.url for each in question.parts if isinstance(each, Media)] == ["desk.png"]  # fmt: skip
-
-
-def test_images_of_trl_are_a_column_and_parts():
-    row = write_row("trl", PICTURED)
-    assert row["images"] == ["desk.png"]
-    assert row["messages"][0]["content"][0] == {"type": "image"}
-    assert read_row("trl", row).messages[0].parts[0].url == "desk.png"
-
-
-@pytest.mark.parametrize("form", ["hermes", "toolace", "llamafactory-v1"])
-def test_a_form_without_images_refuses_them(form):
+def test_a_form_without_images_refuses_them():
+    part = Media("image/png", url="desk.png")
     with pytest.raises(hr.ConfigError, match="images"):
-        write_row(form, PICTURED)
-
-
-def test_sharegpt_refuses_questions_and_answers_that_do_not_alternate():
-    twice = Example([UserMessage("a"), AssistantMessage(Turn("b")), AssistantMessage(Turn("c"))])  # fmt: skip
-    with pytest.raises(hr.ConfigError, match="do not alternate"):
-        write_row("sharegpt", twice)
+        write_row("hermes", Example([UserMessage("what is here?", (part,))]))
 
 
 @pytest.mark.parametrize("form", FORMS)

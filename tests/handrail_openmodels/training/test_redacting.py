@@ -109,7 +109,7 @@ def test_a_secret_in_the_provider_s_own_message_is_in_no_row(tmp_path):
 def test_a_secret_in_json_in_a_part_of_a_question_is_in_no_row(tmp_path):
     words = '{"password": ["hunter2"]}'
     question = [UserMessage(words, ({"type": "text", "text": words},))]
-    for form in ("openai", "trl"):
+    for form in ("openai", "hermes"):
         rows, _ = exported(tmp_path, ["Done."], form, question=question)
         assert "hunter2" not in json.dumps(rows)
 
@@ -142,9 +142,9 @@ def test_without_tools_a_run_is_left_out_if_more_than_texts_became_stars(
     tmp_path, arguments, count
 ):
     lines = [ToolCall("c1", "log_in", arguments), "Done."]
-    exported(tmp_path, lines, "trl")
+    exported(tmp_path, lines, "hermes")
     with closing(SqliteStore(str(tmp_path / "handrail.db"))) as store:
-        rows = list(export_runs(store, TrainingExport("trl")))
+        rows = list(export_runs(store, TrainingExport("hermes")))
     assert len(rows) == count
 
 

@@ -121,7 +121,7 @@ def command() -> None:
       handrail runs show r_1f2e3d4c
       handrail runs resume r_1f2e3d4c --tools shop.tools
       handrail runs resume --all --tools shop.tools
-      handrail runs export --format trl --tools shop.tools
+      handrail runs export --format openai --tools shop.tools
     """
 
 
@@ -1156,7 +1156,7 @@ def export(
     \b
     Examples:
       handrail runs export r_1f2e3d4c > run.jsonl
-      handrail runs export --format trl --tools shop.tools --since 2026-11-01 > training.jsonl
+      handrail runs export --format openai --tools shop.tools --since 2026-11-01 > training.jsonl
       handrail runs export --format preference --tools shop.tools --status any > pairs.jsonl
     """
     if form == JOURNAL:
