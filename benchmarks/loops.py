@@ -225,7 +225,7 @@ async def length(quick: bool) -> list[Figure]:
 async def one_call(quick: bool) -> list[Figure]:
     """One call by `Runtime.call`: a read, and a write with its ledger; the read by `Runtime.handle` for each wire."""
     write = hr.FunctionTool(
-        get_weather, name="set_weather", effect="write", repeatable=True
+        get_weather, name="set_weather", effect="write", write=hr.Write(repeatable=True)
     )
     runtime = hr.Runtime([READ, write])
     arguments = {"city": "北京", "days": 2}

@@ -196,7 +196,10 @@ def _write_config(folder: Path, servers: dict[str, dict[str, Any]]) -> Path:
     import tomli_w
 
     entries = {
-        name: {**server, "tools": {"get_order": {"effect": "read", "poll": True}}}
+        name: {
+            **server,
+            "tools": {"get_order": {"effect": "read", "limits": {"poll": True}}},
+        }
         for name, server in servers.items()
     }
     config = folder / "gateway.toml"

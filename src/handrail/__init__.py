@@ -77,6 +77,10 @@ if TYPE_CHECKING:
     from handrail.sync import SyncRuntime as SyncRuntime
     from handrail.tools.function_tool import FunctionTool as FunctionTool
     from handrail.tools.function_tool import tool as tool
+    from handrail.tools.settings import Limits as Limits
+    from handrail.tools.settings import Sandbox as Sandbox
+    from handrail.tools.settings import Sends as Sends
+    from handrail.tools.settings import Write as Write
     from handrail.tools.tool import BaseTool as BaseTool
     from handrail.tools.tool import Then as Then
     from handrail.tools.toolset import Toolset as Toolset
@@ -121,6 +125,7 @@ _HOME_OF = {
         "core.structured_output": "Form",
         "sync": "SyncRuntime",
         "tools.function_tool": "FunctionTool tool",
+        "tools.settings": "Limits Sandbox Sends Write",
         "tools.tool": "BaseTool Then",
         "tools.toolset": "Toolset",
         "workflows": "SyncWorkflow Workflow",

@@ -290,7 +290,7 @@ class ToolServer(MCPServer[Any]):
         if schema is None:
             return definition
         tool = tools[self._own_name(tools, definition["name"])]
-        most_bytes = tool.result_bytes or self.runtime.result_bytes
+        most_bytes = tool.limits.result_bytes or self.runtime.result_bytes
         if is_never_cut(schema, most_bytes):
             return definition
         return {

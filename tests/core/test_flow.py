@@ -335,7 +335,11 @@ def test_a_replay_tells_of_the_step_and_does_nothing(on):
 def test_a_step_can_be_taken_back_and_a_fork_knows_of_it(on):
     store, taken = MortalStore(), []
     shop = Shop(
-        sending={"compensate": lambda order, total, text, result: taken.append(order)}
+        sending={
+            "write": hr.Write(
+                compensate=lambda order, total, text, result: taken.append(order)
+            )
+        }
     )
     begin(on, store, shop)
     (offered,) = on(store, [shop.place], "undoable", "r_1")
@@ -356,7 +360,8 @@ def test_a_step_can_be_taken_back_and_a_fork_knows_of_it(on):
 def test_equal_steps_after_two_calls_are_two_things_to_take_back(on):
     store = MortalStore()
     shop = Shop(
-        sending={"compensate": lambda **_: None}, arguments={"order": "x", "total": 1}
+        sending={"write": hr.Write(compensate=lambda **_: None)},
+        arguments={"order": "x", "total": 1},
     )
     script = [[PLACE, call("place_order", order="b")], "Done."]
     on(store, [shop.place], "run", "Go.", model=ScriptedModel(script), run_id="r_1")
@@ -367,7 +372,7 @@ def test_equal_steps_after_two_calls_are_two_things_to_take_back(on):
 
 
 def test_a_run_waits_for_a_step_behind_a_step(driver):
-    shop = Shop(placing={"ends_run": True})
+    shop = Shop(placing={"limits": hr.Limits(ends_run=True)})
 
     @hr.tool(effect="write", approve=True)
     def file() -> str:
@@ -418,7 +423,7 @@ def test_a_step_with_the_name_of_another_tool_is_refused_when_the_set_is_made():
 # ---------------------------------------------------------------------- ends_run
 
 
-@hr.tool(effect="read", ends_run=True)
+@hr.tool(effect="read", limits=hr.Limits(ends_run=True))
 def report(month: int) -> dict:
     """Make the report of a month."""
     if month > 12:
@@ -513,7 +518,7 @@ def test_a_call_beside_it_that_waits_for_a_person_comes_first(on):
 
 
 def test_a_step_after_it_that_fails_is_for_the_model_to_tell(driver):
-    shop = Shop(placing={"ends_run": True})
+    shop = Shop(placing={"limits": hr.Limits(ends_run=True)})
     run, _ = ran(
         driver,
         [shop.place],

@@ -277,7 +277,7 @@ def test_whoever_submits_a_run_is_not_one_of_the_people_who_agree_to_its_call(
 ):
     paid = []
 
-    @hr.tool(effect="destructive", required_approvals=2)
+    @hr.tool(effect="destructive", write=hr.Write(required_approvals=2))
     def pay(order: str) -> str:
         """Pay."""
         paid.append(order)
@@ -399,7 +399,7 @@ def test_a_worker_without_a_tool_of_the_run_hands_it_back_and_says_so(place, cli
 
     async def deploy():
         async with working(place, shop.tools("hold"), "Never."):
-            while not rows(client, "SELECT 1 FROM submitted WHERE note <> ''"):
+            while "has no tool look" not in submission(client, "r").note:
                 await asyncio.sleep(0.02)
             assert result_now(client.store.list_runs())[0].status == "queued"
         async with working(place, shop.tools("look"), call("look"), "Done."):

@@ -15,6 +15,7 @@ from handrail.cli import settings as cli_settings
 from handrail.errors import Code
 from handrail.linting import Settings
 from handrail.models.providers import PROVIDERS
+from handrail.tools.settings import GROUPS
 from handrail.tools.tool import BaseTool
 from handrail_mcp import server_settings
 from tests.support.effort import volume
@@ -52,9 +53,15 @@ def test_every_name_of_the_reference_has_something_to_say():
 
 
 def test_every_setting_of_a_tool_is_in_its_table_with_a_meaning():
-    settings = {name: meaning for name, _, _, meaning in build.settings_of_a_tool()}
-    assert BaseTool._DECLARABLE - settings.keys() == set()
-    assert [name for name, meaning in settings.items() if not meaning.strip()] == []
+    for declaring, names in [
+        (BaseTool, BaseTool._DECLARABLE),
+        *((group, group.usual.keys()) for group in GROUPS.values()),
+    ]:
+        settings = {
+            name: meaning for name, _, _, meaning in build.settings_of(declaring)
+        }
+        assert names <= settings.keys()
+        assert [name for name, meaning in settings.items() if not meaning.strip()] == []
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -175,7 +175,9 @@ def test_a_write_that_is_interrupted_is_in_doubt_and_is_not_entered_again(
 
 
 def test_a_write_that_interrupts_before_its_effect_runs_again(kind, handler_of):
-    tool = hr.adopt("pay", "Pay.", SCHEMA, effect="write", interrupts="before")
+    tool = hr.adopt(
+        "pay", "Pay.", SCHEMA, effect="write", write=hr.Write(interrupts="before")
+    )
     caller = Caller(kind, [tool])
     entered = []
     paid = []
@@ -197,7 +199,9 @@ def test_a_write_that_interrupts_before_its_effect_runs_again(kind, handler_of):
 
 
 def test_the_other_calls_of_the_turn_keep_their_results(kind):
-    tool = hr.adopt("pay", "Pay.", SCHEMA, effect="write", repeatable=True)
+    tool = hr.adopt(
+        "pay", "Pay.", SCHEMA, effect="write", write=hr.Write(repeatable=True)
+    )
     caller = Caller(kind, [tool])
     paid = []
 

@@ -314,7 +314,7 @@ def names(*by):
 
 def of_two(shop, approver, **how):
     made = shop(approver, **how)
-    made.driver.runtime.tools.redeclare("refund", required_approvals=2)
+    made.driver.runtime.tools.redeclare("refund", write=hr.Write(required_approvals=2))
     return made
 
 
@@ -503,7 +503,7 @@ def test_who_is_here_is_asked_each_time(shop):
 
 def test_each_of_two_equal_calls_needs_a_word_of_its_own(shop):
     made = shop(None)
-    made.driver.runtime.tools.redeclare("refund", repeatable=True)
+    made.driver.runtime.tools.redeclare("refund", write=hr.Write(repeatable=True))
     refund = {"name": "refund", "arguments": '{"order": "7"}'}
     two = {
         "role": "assistant",
@@ -545,7 +545,7 @@ def test_of_two_calls_at_once_one_uses_the_approval_and_the_other_one_is_asked_a
     shop, kind_of_store
 ):
     made = shop(None, kind_of_store())
-    made.driver.runtime.tools.redeclare("refund", repeatable=True)
+    made.driver.runtime.tools.redeclare("refund", write=hr.Write(repeatable=True))
     # three calls each, within the run's 50
     orders = [str(number) for number in range(15)]
     for order in orders:
@@ -607,9 +607,11 @@ def test_nobody_is_asked_about_a_write_that_the_ledger_answers(shop):
     tools = made.driver.runtime.tools
     tools.redeclare("refund", key="refund:{order}")
     assert hand_over(made).ok
-    tools.redeclare("refund", version="2")  # the same key now names another act
+    tools.redeclare(
+        "refund", write=hr.Write(version="2")
+    )  # the same key now names another act
     assert hand_over(made).failure.code == Code.IDEMPOTENCY_KEY_REUSED
-    tools.redeclare("refund", version="")
+    tools.redeclare("refund", write=hr.Write(version=""))
     assert hand_over(made).replayed
     assert (approver.asked, made.refunds) == (1, ["7"])
 
@@ -647,7 +649,11 @@ def test_a_write_in_doubt_that_a_person_may_have_done_again_is_asked_about_once(
 
     tools.add(
         hr.FunctionTool(
-            refund, effect="write", approve=True, key="refund:{order}", on_doubt="ask"
+            refund,
+            effect="write",
+            approve=True,
+            key="refund:{order}",
+            write=hr.Write(on_doubt="ask"),
         )
     )
     assert hand_over(made).ok

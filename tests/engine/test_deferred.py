@@ -122,7 +122,9 @@ def test_a_write_whose_result_was_delivered_can_be_taken_back(tmp_path):
     def remove(scene: str, result: str) -> str:
         return f"{result} of {scene} removed"
 
-    job = hr.FunctionTool(render, effect="write", deferred=True, compensate=remove)
+    job = hr.FunctionTool(
+        render, effect="write", deferred=True, write=hr.Write(compensate=remove)
+    )
     model = ScriptedModel([call("render", scene="a"), "Done."])
     with hr.SyncRuntime([job], store=f"sqlite:///{tmp_path}/h.db") as runtime:
         runtime.run("q", model=model, run_id="r")
@@ -210,7 +212,12 @@ def test_a_result_stays_after_the_time_for_an_answer_is_over(collected_before):
 
 
 def test_the_result_of_a_call_that_two_people_approved_comes_from_one(store):
-    @hr.tool(effect="write", approve=True, required_approvals=2, deferred=True)
+    @hr.tool(
+        effect="write",
+        approve=True,
+        write=hr.Write(required_approvals=2),
+        deferred=True,
+    )
     def order(item: str) -> None:
         """Order an item."""
 

@@ -788,7 +788,7 @@ def test_a_conversation_that_was_forgotten_and_comes_back_never_meets_its_own_ea
     monkeypatch.setattr("handrail.engine.engine.MOST_RUNS_REMEMBERED", 2)
     done = []
 
-    @hr.tool(effect="write", repeatable=True)
+    @hr.tool(effect="write", write=hr.Write(repeatable=True))
     def note(text: str) -> str:
         """Add a note."""
         done.append(text)

@@ -46,7 +46,12 @@ SHORT_S = 0.03
 
 def tool_at(gate, *, how, effect="read", name="work", **declared):
     """A tool that stands at a gate: in a thread, in a task, or in a task that will not be cancelled."""
-    declared = {"timeout_s": SHORT_S, "max_attempts": 1, "effect": effect, **declared}
+    declared = {
+        "timeout_s": SHORT_S,
+        "limits": hr.Limits(max_attempts=1),
+        "effect": effect,
+        **declared,
+    }
 
     def in_thread(n: int = 0) -> str:
         gate.pass_through()
@@ -169,7 +174,7 @@ def test_a_call_that_finds_no_free_thread_in_its_time_is_not_started(
 ):
     ran = []
 
-    @hr.tool(effect=effect, timeout_s=SHORT_S, max_attempts=1)
+    @hr.tool(effect=effect, timeout_s=SHORT_S, limits=hr.Limits(max_attempts=1))
     def quick() -> None:
         """Be quick."""
         ran.append(1)
@@ -208,7 +213,11 @@ def test_a_tool_that_returns_when_it_is_told_to_end_is_believed_and_said_to_be_l
 
 
 def test_a_plain_function_that_returns_a_coroutine_keeps_the_deadline(drive, gate):
-    declared = {"effect": "read", "timeout_s": SHORT_S, "max_attempts": 1}
+    declared = {
+        "effect": "read",
+        "timeout_s": SHORT_S,
+        "limits": hr.Limits(max_attempts=1),
+    }
     in_thread = hr.FunctionTool(
         lambda: gate.pass_through_async(), name="in_thread", **declared
     )
@@ -242,7 +251,7 @@ def test_a_coroutine_that_comes_too_late_is_not_run_and_settles_nothing(drive, g
 def test_a_tool_in_a_thread_sees_that_it_was_given_up(drive):
     seen = Future()
 
-    @hr.tool(effect="read", timeout_s=SHORT_S, max_attempts=1)
+    @hr.tool(effect="read", timeout_s=SHORT_S, limits=hr.Limits(max_attempts=1))
     def polite(context: hr.Context[None]) -> None:
         """Look whether anybody still wants it."""
         seen.set_result(context.cancelled.wait(BOUND_S))
@@ -659,7 +668,7 @@ def test_an_identical_write_later_in_a_run_gets_the_first_result_with_a_note(dri
 
 def test_a_repeatable_write_is_made_each_time_it_is_asked_for(drive):
     made = []
-    driver = drive([tickets(made, repeatable=True)])
+    driver = drive([tickets(made, write=hr.Write(repeatable=True))])
     assert [
         driver.call("create_ticket", {"title": "x"}, run="r").value["id"]
         for _ in range(2)
@@ -807,7 +816,7 @@ def test_after_a_lost_answer_the_tool_itself_is_asked_what_became_of_it(
         effect="write",
         verify=verify,
         key="act",
-        max_attempts=1,
+        limits=hr.Limits(max_attempts=1),
         timeout_s=1,  # so long a request may still arrive, after which it is looked for again
     )
     driver = drive([tool], backoff=QUICK)
@@ -1049,7 +1058,7 @@ def test_injected_values_and_deps_reach_the_tool_and_no_schema(drive):
 INJECTED = "correct-horse-battery"
 
 
-@hr.tool(effect="read", max_attempts=1)
+@hr.tool(effect="read", limits=hr.Limits(max_attempts=1))
 def ask_service(how: str, api_key: Annotated[str, hr.Injected]) -> object:
     """Ask the service."""
     if how == "raises":
@@ -1168,7 +1177,7 @@ USER_ID = {
 def test_the_log_says_with_which_status_a_service_answered_and_no_word_of_it(
     drive, caplog
 ):
-    @hr.tool(effect="read", timeout_s=5, max_attempts=1)
+    @hr.tool(effect="read", timeout_s=5, limits=hr.Limits(max_attempts=1))
     def look() -> None:
         """Look."""
         raise type("HTTPError", (Exception,), {"status_code": 500})("canary")
@@ -1539,9 +1548,9 @@ async def in_task(fails: bool) -> str:
     hr.FunctionTool(in_task, name="work", effect="read"),
     hr.FunctionTool(lambda fails: in_task(fails), name="work", effect="read", parameters={"type": "object"}),
     hr.FunctionTool(in_task, name="work", effect="write", approve=True),
-    hr.FunctionTool(in_thread, name="work", effect="read", rate="50/s"),
+    hr.FunctionTool(in_thread, name="work", effect="read", limits=hr.Limits(rate="50/s")),
     hr.FunctionTool(in_thread, name="work", effect="read", isolation="process"),
-    hr.FunctionTool(in_thread, name="work", effect="write", repeatable=True, verify=cannot_tell),
+    hr.FunctionTool(in_thread, name="work", effect="write", write=hr.Write(repeatable=True), verify=cannot_tell),
 ])  # fmt: skip
 def test_a_call_that_has_ended_is_let_go_of_without_a_collector(drive, tool, fails):
     driver = drive([tool], approver=ScriptedApprover([True, True, True]))

@@ -24,7 +24,9 @@ def tool_returning(value, **declared):
 
 
 @pytest.mark.parametrize("hidden", HIDDEN.values(), ids=HIDDEN)
-@pytest.mark.parametrize("declared", [{}, {"effect": "write"}, {"rate": "9/s"}])
+@pytest.mark.parametrize(
+    "declared", [{}, {"effect": "write"}, {"limits": hr.Limits(rate="9/s")}]
+)
 async def test_a_text_is_read_without_them_and_says_how_many_there_were(
     hidden, declared
 ):

@@ -417,7 +417,7 @@ def test_what_the_policy_hides_is_not_offered(bank):
 def test_the_blocking_runtime_shares_locks_budgets_and_memory():
     count = 0
 
-    @hr.tool(effect="write", resource="counter", repeatable=True)
+    @hr.tool(effect="write", resource="counter", write=hr.Write(repeatable=True))
     def add(name: str) -> int:
         """Add one."""
         nonlocal count

@@ -652,7 +652,10 @@ class Shop:
         self.orders, self.cancelled = [], []
         self.tools = [
             hr.FunctionTool(
-                self.order, effect="write", compensate=self.cancel, blocking=False
+                self.order,
+                effect="write",
+                write=hr.Write(compensate=self.cancel),
+                blocking=False,
             ),
             hr.FunctionTool(self.mail, effect="write", blocking=False),
         ]
@@ -760,7 +763,7 @@ class Shelves:
                 self.put,
                 effect="write",
                 key="put:{name}",
-                compensate=self.take,
+                write=hr.Write(compensate=self.take),
                 blocking=False,
             )
         ]

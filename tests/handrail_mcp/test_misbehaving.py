@@ -21,7 +21,13 @@ LIMIT_S = 3.0
 BEYOND_S = 1.0
 PATIENCE_S = 60.0
 """The time of a call that gets its answer, however many others compute."""
-READ = {"act": {"effect": "read", "timeout_s": PATIENCE_S, "max_attempts": 2}}
+READ = {
+    "act": {
+        "effect": "read",
+        "timeout_s": PATIENCE_S,
+        "limits": hr.Limits(max_attempts=2),
+    }
+}
 WRITE = {"act": {"effect": "write", "risk": "low", "timeout_s": PATIENCE_S}}
 SHORT_READ = {"act": {**READ["act"], "timeout_s": LIMIT_S}}
 SHORT_WRITE = {"act": {**WRITE["act"], "timeout_s": LIMIT_S}}
@@ -395,7 +401,7 @@ class Far:
             done = {
                 "protocolVersion": "2025-11-25",
                 "capabilities": {"tools": {}},
-                "serverInfo": {"name": "far", "version": "1"},
+                "serverInfo": {"name": "far", "write": hr.Write(version="1")},
             }
             session = {"mcp-session-id": str(self.sessions)}
             return self.reply(writer, 200, message["id"], done, session)

@@ -219,7 +219,8 @@ class TestEitherKubectl:
     ):
         cluster.broken["PATCH"] = refusal(500, "InternalError", "etcd has no leader")
         # how long a request that may be in flight is waited for
-        brief = [tools["rollout_restart"].replace(timeout_s=5, max_attempts=1)]
+        once = hr.Limits(max_attempts=1)
+        brief = [tools["rollout_restart"].replace(timeout_s=5, limits=once)]
         result = called(
             brief, "rollout_restart", deployment="orders", last_restart="never"
         )
@@ -481,7 +482,7 @@ def test_what_kubectl_says_when_it_fails_has_one_code_and_no_secret(
     cluster, words, code
 ):
     tools = over(cluster, kubectl=program("import sys", f"sys.exit({words!r} or 1)"))
-    tools.redeclare("get_resources", max_attempts=1)
+    tools.redeclare("get_resources", limits=hr.Limits(max_attempts=1))
     result = called(tools, "get_resources", kind="pods")
     assert (code_of(result), "hunter2" in result.text) == (code, False)
 
@@ -497,7 +498,7 @@ def test_a_kubectl_that_is_not_there_is_told(cluster):
 def test_a_cluster_that_hangs_is_given_up_in_time(cluster):
     cluster.broken["GET /apis/metrics"] = Fault(delay_s=60)
     tools = over(cluster)
-    tools.redeclare("top_pods", timeout_s=0.5, attempt_timeout_s=0.5)
+    tools.redeclare("top_pods", timeout_s=0.5, limits=hr.Limits(attempt_timeout_s=0.5))
     assert code_of(called(tools, "top_pods")) == "TIMEOUT"
 
 

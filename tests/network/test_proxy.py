@@ -201,7 +201,11 @@ def test_code_of_a_model_reaches_its_hosts_when_a_person_agrees(door):
 def test_an_isolated_tool_reaches_its_hosts_only(door):
     allow = hr.Egress(hosts=["127.0.0.1"], private=["127.0.0.1"], ports=[door.port])
     tool = hr.FunctionTool(
-        fetch, effect="read", isolation="isolated", network=allow, timeout_s=30
+        fetch,
+        effect="read",
+        isolation="isolated",
+        sandbox=hr.Sandbox(network=allow),
+        timeout_s=30,
     )
     with hr.SyncRuntime([tool]) as runtime:
         results = [
@@ -215,11 +219,14 @@ def test_an_isolated_tool_reaches_its_hosts_only(door):
 
 @pytest.mark.parametrize(("how", "why"), [
     ({"isolation": "process"}, "`network` is for a tool of isolation"), ({}, "`network` is for a tool of isolation"),
-    ({"isolation": "isolated", "network": "example.org"}, "a list of hosts"),
+    ({"isolation": "isolated", "sandbox": hr.Sandbox(network="example.org")}, "a list of hosts"),
 ])  # fmt: skip
 def test_a_network_is_declared_for_walls_only(how, why):
     with pytest.raises(hr.ToolDefinitionError, match=why):
-        hr.FunctionTool(fetch, **{"effect": "read", "network": ["example.org"], **how})
+        hr.FunctionTool(
+            fetch,
+            **{"effect": "read", "sandbox": hr.Sandbox(network=["example.org"]), **how},
+        )
 
 
 def test_a_network_and_a_mere_process_are_refused_together():

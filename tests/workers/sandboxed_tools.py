@@ -16,7 +16,12 @@ import handrail as hr
 from handrail.calls import Media
 from handrail.workers.sandboxed import MOST_ANSWER_BYTES
 
-HOW = {"effect": "read", "isolation": "isolated", "max_attempts": 1, "timeout_s": 30}
+HOW = {
+    "effect": "read",
+    "isolation": "isolated",
+    "limits": hr.Limits(max_attempts=1),
+    "timeout_s": 30,
+}
 
 
 @dataclass
@@ -141,7 +146,9 @@ def list_folder(folder: str) -> list[str]:
     return sorted(each.name for each in Path(folder).iterdir())
 
 
-@hr.tool(effect="read", isolation="isolated", max_attempts=1, timeout_s=30)
+@hr.tool(
+    effect="read", isolation="isolated", limits=hr.Limits(max_attempts=1), timeout_s=30
+)
 def escape(probe: str, world: dict) -> str:
     """Try to get out."""
     found: dict[str, object] = {**world, "os": os}
@@ -149,7 +156,9 @@ def escape(probe: str, world: dict) -> str:
     return str(found["got"])
 
 
-@hr.tool(effect="read", isolation="process", max_attempts=1, timeout_s=30)
+@hr.tool(
+    effect="read", isolation="process", limits=hr.Limits(max_attempts=1), timeout_s=30
+)
 def escape_from_a_process(probe: str, world: dict) -> str:
     """Try to get out of a mere process."""
     return escape.fn(probe, world)
@@ -260,7 +269,9 @@ got = 'a gigabyte'
 }
 
 
-@hr.tool(effect="read", isolation="isolated", max_attempts=1, timeout_s=4)
+@hr.tool(
+    effect="read", isolation="isolated", limits=hr.Limits(max_attempts=1), timeout_s=4
+)
 def loop_with_child(line: str) -> None:
     """Go on for ever with a child that left the session."""
     if os.fork() == 0:

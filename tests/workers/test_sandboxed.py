@@ -214,7 +214,7 @@ def test_it_sees_what_it_declares_and_cannot_change_it(call, open_folder):
             return [Path(path).read_text(), type(error).__name__]
         return ["it could be written"]
 
-    tool = hr.FunctionTool(look, **HOW, mounts=[open_folder])
+    tool = hr.FunctionTool(look, **HOW, sandbox=hr.Sandbox(mounts=[open_folder]))
     assert call(tool, {"path": str(open_folder / "orders.csv")}).value == [
         "a,1\n",
         "OSError",
@@ -233,7 +233,9 @@ def open_folder():
 def test_what_cannot_be_shown_to_it_refuses_the_call_and_tells_the_log_why(
     call, caplog
 ):
-    tool = hr.FunctionTool(list_folder.fn, **HOW, mounts=["/nowhere/there"])
+    tool = hr.FunctionTool(
+        list_folder.fn, **HOW, sandbox=hr.Sandbox(mounts=["/nowhere/there"])
+    )
     result = call(tool, {"folder": "/"})
     assert result.failure.code == "NOT_ISOLATED"
     assert "/nowhere/there" in caplog.text
@@ -258,11 +260,15 @@ def test_memory_is_above_nothing():
     with pytest.raises(
         ToolDefinitionError, match="`memory_bytes` is a whole number, at least 1, not 0"
     ):
-        hr.FunctionTool(list_folder.fn, memory_bytes=0)
+        hr.FunctionTool(list_folder.fn, sandbox=hr.Sandbox(memory_bytes=0))
 
 
 @pytest.mark.parametrize(
-    "how", [{"mounts": ["/tmp"]}, {"mounts": "/tmp", "isolation": "isolated"}]
+    "how",
+    [
+        {"sandbox": hr.Sandbox(mounts=["/tmp"])},
+        {"sandbox": hr.Sandbox(mounts="/tmp"), "isolation": "isolated"},
+    ],
 )
 def test_mounts_are_a_list_for_isolated_tools(how):
     with pytest.raises(
@@ -384,7 +390,7 @@ def test_a_call_is_stopped_at_its_time_with_all_that_it_started(open_folder):
     os.mkfifo(line)
     line.chmod(0o666)
     reader = os.open(line, os.O_RDONLY | os.O_NONBLOCK)
-    tool = loop_with_child.replace(mounts=[open_folder])
+    tool = loop_with_child.replace(sandbox=hr.Sandbox(mounts=[open_folder]))
     with hr.SyncRuntime([tool]) as runtime:
         failure = runtime.call("loop_with_child", {"line": str(line)}).failure
     assert (failure.code, failure.message) == (
@@ -405,7 +411,7 @@ def test_what_it_may_address_is_declared(memory_bytes, ok):
         return len(bytearray(300 * 1024**2))
 
     with hr.SyncRuntime(
-        [hr.FunctionTool(take, **HOW, memory_bytes=memory_bytes)]
+        [hr.FunctionTool(take, **HOW, sandbox=hr.Sandbox(memory_bytes=memory_bytes))]
     ) as runtime:
         assert runtime.call("take").ok is ok
 
@@ -428,7 +434,10 @@ def test_a_daemonised_grandchild_ends_with_its_call(open_folder):
     os.mkfifo(line)
     line.chmod(0o666)
     tool = hr.FunctionTool(
-        leave_a_daemon.fn, effect="write", isolation="isolated", mounts=[open_folder]
+        leave_a_daemon.fn,
+        effect="write",
+        isolation="isolated",
+        sandbox=hr.Sandbox(mounts=[open_folder]),
     )
     reader = os.open(line, os.O_RDONLY | os.O_NONBLOCK)
     with hr.SyncRuntime([tool]) as runtime:

@@ -96,7 +96,7 @@ def start_attempt(
 
 def time_limit_s(tool: BaseTool, began: float, settings: RunSettings) -> float:
     """Return how long an attempt may take; in a run that ends sooner, what it had left when the call began."""
-    declared_s = tool.attempt_timeout_s or tool.timeout_s
+    declared_s = tool.limits.attempt_timeout_s or tool.timeout_s
     left_s = settings.deadline.at - began
     if declared_s <= left_s:
         return declared_s
@@ -112,7 +112,7 @@ def wait_before(
     settings: RunSettings,
 ) -> float | None:
     """Return how long to wait before `attempt`; None when there must not be one."""
-    if not diagnosis.passing or attempt > tool.max_attempts:
+    if not diagnosis.passing or attempt > tool.limits.max_attempts:
         return None
     wait_s = settings.backoff.before(attempt, settings.jitter())
     if diagnosis.after_s is not None:

@@ -221,7 +221,9 @@ class Batch:
         if self.by_code:
             return False
         return bool(
-            parsed.tool.resource or parsed.tool.after or "$" in parsed.call.arguments
+            parsed.tool.resource
+            or parsed.tool.limits.after
+            or "$" in parsed.call.arguments
         )
 
     def _plan(self) -> None:
@@ -365,7 +367,7 @@ class Batch:
         if state.pending is not None:  # it had to wait
             state.pending = None
             state.since = self._settings.now()
-        if parsed.tool.then is not None or parsed.tool.ends_run:
+        if parsed.tool.then is not None or parsed.tool.limits.ends_run:
             self.prescribes = True
         prepared = self._prepare(state, parsed)
         if isinstance(prepared, Failure):
@@ -421,7 +423,7 @@ class Batch:
         if type(admitted) is Failure:
             self._end(state, refuse_call(state.call, admitted, parsed.repairs))
             return
-        if admitted.traits.sends and self._trust is not None:
+        if admitted.traits.sends_out and self._trust is not None:
             admitted = self._check_provenance(state, admitted, self._trust)
         self._start(state, admitted)
 
@@ -499,7 +501,7 @@ class Batch:
             Decision.ASK,
             verdict.risk,
             reason,
-            max(verdict.required_approvals, admitted.tool.required_approvals),
+            max(verdict.required_approvals, admitted.tool.write.required_approvals),
         )
         return replace(admitted, verdict=asked, provenance=provenance)
 
@@ -515,7 +517,7 @@ class Batch:
 
     def _closes_circle(self, state: CallState, admitted: Admitted) -> bool:
         step = (admitted.call.name, admitted.arguments)
-        if step not in self._closing or admitted.tool.poll:
+        if step not in self._closing or admitted.tool.limits.poll:
             return False
         if admitted.call.program:
             return False  # a program repeats calls on purpose, and ends
@@ -604,7 +606,7 @@ class Batch:
             result = self.results[index]
             if result is not None and result.ok:
                 values[index] = results.plain(result.value)
-        inline = parsed.tool.inline_references
+        inline = parsed.tool.sends.inline_references
         try:
             arguments = planning.fill_references(
                 parsed.arguments, self._positions, values, state.index, inline=inline
@@ -725,7 +727,7 @@ def _waits_for_nobody(call: ParsedCall) -> bool:
     """Whether a call may start at once that is the only one of its turn which may wait."""
     text = call.call.arguments
     # an escape may spell the sign of a reference, and so may a text that had to be repaired
-    return not (call.tool.after or call.repairs or "$" in text or "\\u" in text)
+    return not (call.tool.limits.after or call.repairs or "$" in text or "\\u" in text)
 
 
 def _step_to_plan(state: CallState, injected: Mapping[str, Any]) -> planning.Step:

@@ -330,7 +330,7 @@ def shape_at_length(
 def _cut(outcome: CallOutcome, settings: RunSettings) -> tuple[Any, results.Shaped]:
     """Return the value without secrets, and what of it the model reads."""
     value = settings.redact(outcome.value, outcome.call.tool.label)
-    most_bytes = outcome.call.tool.result_bytes or settings.result_bytes
+    most_bytes = outcome.call.tool.limits.result_bytes or settings.result_bytes
     return value, results.shape(value, most_bytes)
 
 

@@ -73,6 +73,7 @@ from handrail.errors import Code, Failure, Json, StoreUnavailable, TooLarge
 from handrail.parsing import strictjson
 from handrail.records import OVERDUE, WriteRecord
 from handrail.tools import keys
+from handrail.tools.normal_form import normalize_arguments
 from handrail.tools.tool import BaseTool, CallTraits
 
 LEASE_BEYOND_TIMEOUT_S = 30.0
@@ -170,7 +171,7 @@ def _question_to_repeat(
         and tool.asks_before_repeating
     ):
         reason = f"the same {tool.name} was already done, with these arguments"
-    elif state == "in_doubt" and tool.on_doubt == "ask":
+    elif state == "in_doubt" and tool.write.on_doubt == "ask":
         tenant = f" --scope {claim.scope}" if claim.scope else ""
         reason = (
             f"{tool.name} was started and nobody knows whether it happened. Look first: approve to run it again, deny "
@@ -600,7 +601,7 @@ def _diagnose(
         outcome,
         tool.name,
         time_limit_s(tool, began, settings),
-        one_request=tool.one_request,
+        one_request=tool.write.one_request,
     )
     if diagnosis.no_effect:
         return diagnosis, None
@@ -830,8 +831,7 @@ def _acts_of(call: ToolCall, admitted: Admitted | None) -> Iterator[str]:
     if admitted is not None:
         version = admitted.traits.version
         identity = admitted.identity
-        tool = admitted.tool
-        whole = tool.normalize_arguments(dict(admitted.arguments), admitted.bound)
+        whole = normalize_arguments(dict(admitted.arguments), admitted.bound)
         given = (
             {name: whole[name] for name in forms[0] if name in whole}
             if forms

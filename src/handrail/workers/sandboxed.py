@@ -80,7 +80,7 @@ class SandboxedCall:
             files={"order": pickle_order(tool, arguments, environment)},
             mounts=mounts,
             timeout_s=timeout_s + _BEYOND_S,
-            memory_bytes=tool.memory_bytes,
+            memory_bytes=tool.sandbox.memory_bytes,
             output_bytes=MOST_ANSWER_BYTES,
             returned_files=0,
         )
@@ -123,9 +123,9 @@ class SandboxedCall:
 
     def _run_in(self, sandbox: Sandbox) -> JobEnded:
         job = replace(self._job, argv=[sandbox.python, *self._job.argv])
-        if self.tool.network is None:
+        if self.tool.sandbox.network is None:
             return sandbox.run(job, self._cancelled)
-        with proxy.EgressProxy(self.tool.network) as egress_proxy:
+        with proxy.EgressProxy(self.tool.sandbox.network) as egress_proxy:
             return sandbox.run(
                 egress_proxy.enclose(job, sandbox.python), self._cancelled
             )

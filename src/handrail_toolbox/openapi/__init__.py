@@ -36,6 +36,7 @@ from handrail.parsing.strictjson import copy
 from handrail.schemas import yamltext
 from handrail.schemas.importing import import_schema
 from handrail.schemas.openapi import LeftOut, Operation, find_server, is_one, operations
+from handrail.tools.settings import Sends, Write
 from handrail.tools.tool import DEFAULT_TIMEOUT_S
 from handrail.tools.toolset import Toolset
 from handrail_toolbox.fetching import MOST_ANSWER_BYTES, USER_AGENT, Answer, HttpTool
@@ -436,14 +437,14 @@ class OperationTool(HttpTool):
         self.name = operation.name
         self.effect = effect
         # a service returns what strangers have written there, whatever the method is called
-        self.trust = "untrusted"
+        self.sends = Sends(trust="untrusted")
         self.timeout_s = timeout_s
         self.description = clean(
             operation.description or f"{operation.method.upper()} {operation.path}"
         )
         self.returns = clean_schema(operation.returns) or None
         # redirects are not followed, and a refused one is not sent again
-        self.one_request = effect != "read"
+        self.write = Write(one_request=effect != "read")
         if effect != "read" and (operation.keyed or operation.method == "put"):
             self.replay = "key"
         schema = import_schema(clean_schema(operation.schema), name=operation.name)

@@ -273,7 +273,7 @@ def _facts(tool: BaseTool) -> dict[str, Any]:
         "resource": tool.resource,
         "tags": list(tool.tags),
         "then": tool.then.tool.name if tool.then else None,
-        "ends_run": tool.ends_run or None,
+        "ends_run": tool.limits.ends_run or None,
         "filled_by_the_caller": options.list_injected(tool),
         "summary": tool.summary,
     }
@@ -282,8 +282,8 @@ def _facts(tool: BaseTool) -> dict[str, Any]:
 def _asks(tool: BaseTool) -> str:
     """Say when a person is asked, under the default policy."""
     approvers = ""
-    if tool.required_approvals > 1:
-        approvers = f", {tool.required_approvals} people"
+    if tool.write.required_approvals > 1:
+        approvers = f", {tool.write.required_approvals} people"
     if isinstance(tool.approve, str):
         return f"when {tool.approve}{approvers}"
     always = tool.approve is True or tool.effective_risk == Policy().ask_from
