@@ -148,32 +148,6 @@ def test_a_write_in_doubt_is_told_to_the_model_unless_its_tool_says_otherwise(ba
     ]
 
 
-def test_a_write_in_doubt_waits_for_a_person_who_says_that_it_happened(bank):
-    made = bank(write=hr.Write(on_doubt="ask"))
-    doubtful(made)
-    (write,) = made.store.list_writes().result(BOUND_S)
-    admin.resolve(
-        made.store,
-        write.scope,
-        write.key,
-        happened=True,
-        by="maria",
-        value="closed, I looked",
-    )
-    ended = made.run("resume", script=ONCE)
-    assert [result.value for result in told(ended)] == ["closed, I looked"]
-    assert made.closed == ["7"]
-
-
-def test_a_write_in_doubt_that_did_not_happen_is_done_under_its_own_key(bank):
-    made = bank(write=hr.Write(on_doubt="ask"))
-    doubtful(made)
-    (write,) = made.store.list_writes().result(BOUND_S)
-    admin.resolve(made.store, write.scope, write.key, happened=False, by="maria")
-    assert made.run("resume", script=ONCE).ok
-    assert made.keys == [write.key, write.key]
-
-
 def test_a_write_in_doubt_that_a_person_runs_again_is_a_new_write(bank):
     made = bank(write=hr.Write(on_doubt="ask"))
     doubtful(made)

@@ -158,14 +158,6 @@ def test_no_call_of_an_answer_that_did_not_end_cleanly_runs(finish):
     }
 
 
-def test_two_calls_with_one_id_get_a_result_each():
-    twins = call(1, "find", {"name": "a"}), call(1, "find", {"name": "b"})
-    assert [result.call_id for result in carry(batch_of(*twins))] == [
-        "call_1",
-        "call_1",
-    ]
-
-
 def test_a_call_that_raises_while_it_is_admitted_fails_alone():
     tools = Toolset([find, FunctionTool(update, effect="write", key=lambda **_: 1 / 0)])
     results = carry(

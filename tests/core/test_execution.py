@@ -758,17 +758,6 @@ def test_a_write_is_recorded_as_what_is_known_of_it(
     assert len(world.seen(Invoke)) == result.attempts == starts
 
 
-@pytest.mark.parametrize("end", [NOTHING, DECLINED, REFUSED, NOT_STARTED, RESET, BUG])
-@pytest.mark.parametrize("effect", ["write", "destructive"])
-def test_a_write_that_another_process_started_stays_in_doubt_whatever_the_next_attempt_says(
-    end, effect
-):
-    world = World(Claim=Claimed(ClaimState.AGAIN, fence=2), Invoke=end)
-    result = refunded(world, **BY_KEY, effect=effect)
-    assert (world.settled, result.failure.code) == ("in_doubt", Code.IN_DOUBT)
-    assert not result.failure.retryable
-
-
 LOST = Raised(FarFailure(Failure(Code.IN_DOUBT, "The far side went away.")))
 
 

@@ -383,15 +383,6 @@ def test_a_write_that_certainly_did_not_happen_waits_for_no_result(make_shop):
     assert shop.states() == ["failed"]
 
 
-def test_a_write_that_is_started_again_after_it_failed_gets_its_own_result(make_shop):
-    ends = [hr.NoEffect("NO_STOCK", "There is none."), None]
-    shop = make_shop(ends)
-    shop.ask("one")
-    waiting = shop.ask("two")
-    shop.do(shop.runtime.deliver, waiting.question.id, "Monday")
-    assert (shop.ask("three").value, shop.states()) == ("Monday", ["done"])
-
-
 @pytest.mark.parametrize("scope", [None, "acme"])
 def test_whoever_waits_for_the_result_of_another_run_s_write_can_be_named(
     make_shop, scope

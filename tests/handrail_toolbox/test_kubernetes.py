@@ -218,8 +218,11 @@ class TestEitherKubectl:
         self, tools, cluster
     ):
         cluster.broken["PATCH"] = refusal(500, "InternalError", "etcd has no leader")
+        # how long a request that may be in flight is waited for
+        once = hr.Limits(max_attempts=1)
+        brief = [tools["rollout_restart"].replace(timeout_s=5, limits=once)]
         result = called(
-            tools, "rollout_restart", deployment="orders", last_restart="never"
+            brief, "rollout_restart", deployment="orders", last_restart="never"
         )
         assert (code_of(result), cluster.restarts) == ("UNAVAILABLE", [])
 

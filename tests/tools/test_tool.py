@@ -175,13 +175,6 @@ def test_a_schema_can_stand_in_place_of_the_hints():
     assert made.bind({"q": "x"}) == {"q": "x"}
 
 
-def test_the_summary_is_the_first_sentence():
-    assert (
-        tool(description="Find a user. Use it before `update`.")(get_weather).summary
-        == "Find a user."
-    )
-
-
 def test_a_parameter_without_a_type_is_named_when_the_tool_is_declared():
     def unfinished(city):
         """Do something."""

@@ -270,15 +270,6 @@ got = 'a gigabyte'
 
 
 @hr.tool(
-    effect="read", isolation="isolated", limits=hr.Limits(max_attempts=1), timeout_s=1
-)
-def loop_for_ever() -> str:
-    """Never end."""
-    while True:
-        pass
-
-
-@hr.tool(
     effect="read", isolation="isolated", limits=hr.Limits(max_attempts=1), timeout_s=4
 )
 def loop_with_child(line: str) -> None:

@@ -57,7 +57,6 @@ from tests.workers.sandboxed_tools import (
     leave_a_daemon,
     leave_or_find,
     list_folder,
-    loop_for_ever,
     loop_with_child,
     print_without_end,
     refuse_to_write,
@@ -386,15 +385,6 @@ def test_the_same_probe_gets_out_of_a_program_that_is_in_no_sandbox(probe, world
 
 
 @isolated
-def test_an_endless_loop_ends_at_its_time_and_is_said_to_be_stopped(call):
-    failure = call(loop_for_ever).failure
-    assert (failure.code, failure.message) == (
-        "TIMEOUT",
-        "`loop_for_ever` did not finish within 1 s and was stopped.",
-    )
-
-
-@isolated
 def test_a_call_is_stopped_at_its_time_with_all_that_it_started(open_folder):
     line = open_folder / "line"
     os.mkfifo(line)
@@ -403,7 +393,10 @@ def test_a_call_is_stopped_at_its_time_with_all_that_it_started(open_folder):
     tool = loop_with_child.replace(sandbox=hr.Sandbox(mounts=[open_folder]))
     with hr.SyncRuntime([tool]) as runtime:
         failure = runtime.call("loop_with_child", {"line": str(line)}).failure
-    assert (failure.code, "was stopped" in failure.message) == ("TIMEOUT", True)
+    assert (failure.code, failure.message) == (
+        "TIMEOUT",
+        "`loop_with_child` did not finish within 4 s and was stopped.",
+    )
     assert os.read(reader, 1) == b""  # nobody holds the line any more
     os.close(reader)
 
