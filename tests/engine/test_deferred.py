@@ -16,7 +16,7 @@ from tests.support.drivers import BOUND_S
 
 
 @hr.tool(effect="read", blocking=False, deferred=True, write=hr.Write(repeatable=True))
-def ask_user(question: str) -> str:
+def ask_user(question: str, options: list[str] | None = None) -> str:
     """Ask the user a question."""
 
 
