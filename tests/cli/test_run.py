@@ -235,7 +235,7 @@ def log_in(user: str, password: str) -> dict:
     \"\"\"Log in.\"\"\"
     return {"token": "ghp_0123456789abcdefghijABCDEFGHIJ012345", "note": "AWS_SECRET_ACCESS_KEY=wJalrXUtnFEMIK7MDENG"}
 
-@hr.tool(effect="read", max_attempts=1)
+@hr.tool(effect="read", limits=hr.Limits(max_attempts=1))
 def broken() -> str:
     \"\"\"Fail.\"\"\"
     raise RuntimeError("\\x1b]0;owned\\x07 password=wJalrXUtnFEMIK7MDENG host=db")
