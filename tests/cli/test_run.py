@@ -230,7 +230,7 @@ def test_an_injected_parameter_is_filled_or_missed_before_the_model_is_asked(
 SECRETIVE = """
 import handrail as hr
 
-@hr.tool(effect="read", trust="trusted")
+@hr.tool(effect="read", sends=hr.Sends(trust="trusted"))
 def log_in(user: str, password: str) -> dict:
     \"\"\"Log in.\"\"\"
     return {"token": "ghp_0123456789abcdefghijABCDEFGHIJ012345", "note": "AWS_SECRET_ACCESS_KEY=wJalrXUtnFEMIK7MDENG"}

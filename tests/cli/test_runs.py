@@ -683,7 +683,7 @@ def take(name: str, result: str) -> None:
     """Take a thing off the shelf."""
 
 
-@hr.tool(effect="write", compensate=take)
+@hr.tool(effect="write", write=hr.Write(compensate=take))
 def put(name: str) -> str:
     """Put a thing on the shelf."""
     return f"{name} is there"

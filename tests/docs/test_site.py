@@ -10,7 +10,7 @@ import pytest
 
 import handrail as hr
 from docs import build
-from handrail.cli import COMMANDS, options
+from handrail.cli import list_commands, options
 from handrail.cli import settings as cli_settings
 from handrail.errors import Code
 from handrail.linting import Settings
@@ -64,7 +64,7 @@ def test_every_setting_of_a_tool_is_in_its_table_with_a_meaning():
         assert [name for name, meaning in settings.items() if not meaning.strip()] == []
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", list_commands())
 def test_every_command_is_on_the_page_of_the_command_line(name):
     assert f"\n## handrail {name}\n" in build.command_line()
 
@@ -92,9 +92,8 @@ def test_every_key_of_the_settings_is_on_the_page_of_the_configuration():
     of_servers = "".join(
         row for row in CONFIGURATION.splitlines() if row.startswith("| `[mcp.servers.")
     )
-    assert [key for key in server_settings._KEYS if f"`{key}`" not in of_servers] == [
-        "tools"
-    ]
+    names = server_settings.ServerSettings.__struct_fields__
+    assert [key for key in names if f"`{key}`" not in of_servers] == ["name", "tools"]
     assert "`[mcp.servers.NAME.tools.TOOL]`" in of_servers
     assert "`[schedule.NAME]`" in CONFIGURATION
 

@@ -12,8 +12,12 @@ from handrail.calls import arguments_text
 from handrail.futures import result_now
 from handrail.stores.memory import MemoryStore
 from handrail.testing import ManualClock, ScriptedModel, call
-from handrail_toolbox.asking import ask_user
 from tests.support.drivers import BOUND_S
+
+
+@hr.tool(effect="read", blocking=False, deferred=True, repeatable=True)
+def ask_user(question: str) -> str:
+    """Ask the user a question."""
 
 
 class Desk:

@@ -466,7 +466,7 @@ def test_when_the_host_is_killed_in_the_middle_of_a_call_its_box_ends(open_folde
 import os
 import handrail as hr
 
-@hr.tool(effect="read", isolation="isolated", mounts=[{str(open_folder)!r}], timeout_s=60)
+@hr.tool(effect="read", isolation="isolated", sandbox=hr.Sandbox(mounts=[{str(open_folder)!r}]), timeout_s=60)
 def hold() -> None:
     "Hold a line for ever."
     os.write(os.open({str(line)!r}, os.O_WRONLY), b".")

@@ -21,6 +21,7 @@ from zlib import crc32
 
 from msgspec.structs import replace
 
+from handrail import plugins
 from handrail.calls import ToolCall
 from handrail.dialects import Dialect, Envelope, ServerDialect, dialect
 from handrail.effects import Approval, AskHuman
@@ -29,8 +30,6 @@ from handrail.messages import AssistantMessage, Message, TextDelta, Turn, Usage
 from handrail.ports import Listener, Request
 from handrail.surroundings.clock import sleep, unix_time
 from handrail.testing.serving import Handler, OwnedServer, Serving
-from handrail_openmodels.prompts.completion_wire import Completions, Generate
-from handrail_openmodels.prompts.dialect import PromptDialect
 
 Line: TypeAlias = (
     "str | ToolCall | Sequence[ToolCall] | Turn | Callable[[Sequence[Message]], Any]"
@@ -136,6 +135,25 @@ _RAW: Mapping[str, str] = {"mistral": "mistral-v3-tekken"}
 """How a model of a prompt dialect is named where a provider has the dialect's own name."""
 
 
+class RawWire(ServerDialect, Protocol):
+    """A wire that carries prompts: the next answer goes on where the prompt of the request ends.
+
+    Attributes:
+        one_call_each: A conversation in its prompts counts each call of an answer as an answer of its own.
+        stream_type: The content type of a stream.
+    """
+
+    @property
+    def one_call_each(self) -> bool: ...
+
+    @property
+    def stream_type(self) -> str: ...
+
+    def answering(self, body: Mapping[str, Json]) -> ServerDialect:
+        """Return this wire as it goes on after the prompt of a request."""
+        ...
+
+
 class UsageCounter(Protocol):
     """Counts what a provider would charge for the input of a request."""
 
@@ -183,11 +201,12 @@ class ScriptedServer(Serving):
         self.requests: list[dict[str, Json]] = []
         self.paths: list[str] = []
         model_dialect = dialect(wire)
-        raw: list[Dialect] = [model_dialect]
-        if isinstance(model_dialect, PromptDialect):
-            raw = [Completions(model_dialect), Generate(model_dialect)]
+        self.raw_wires: list[RawWire] = []
+        spoken: Sequence[Dialect] = [model_dialect]
+        if wire in plugins.list_added("raw_wires"):
+            spoken = self.raw_wires = plugins.load("raw_wires", wire)(model_dialect)
         self.wires = [
-            cast(ServerDialect, each) for each in (*raw, *map(dialect, WIRES))
+            cast(ServerDialect, each) for each in (*spoken, *map(dialect, WIRES))
         ]
         self._lock = Lock()
         super().__init__(_ModelHandler)
@@ -250,10 +269,11 @@ class _ModelHandler(Handler):
         if fault is not None:
             self._fail(fault)
             return
-        one_call_each = False
-        if isinstance(wire, Completions):
-            one_call_each = wire.prompt.template.single
-            wire = wire.answering(body)
+        one_call_each, kind = False, "text/event-stream"
+        for each in scripted.raw_wires:
+            if each is wire:
+                one_call_each, kind = each.one_call_each, each.stream_type
+                wire = each.answering(body)
         turn = line_for(scripted.script, messages, one_call_each=one_call_each)
         if scripted.cache is not None:
             try:
@@ -269,12 +289,7 @@ class _ModelHandler(Handler):
         )
         if options.stream:
             pieces = wire.encode_stream(turn, envelope, tools)
-            self._stream(
-                pieces,
-                "application/x-ndjson"
-                if isinstance(wire, Generate)
-                else "text/event-stream",
-            )
+            self._stream(pieces, kind)
         else:
             document = wire.encode_turn(turn, envelope, tools)
             self._send(200, json.dumps(document, ensure_ascii=False))

@@ -37,7 +37,9 @@ from handrail.workers import fork_safety, reimport
 ANSWER_HEADER = struct.Struct("=QQ")
 """What comes before an answer: the number of the call in its worker, from 1, and the process that answers."""
 
-_OURS = os.path.dirname(os.path.dirname(__file__)) + os.sep  # noqa: PTH120  # pathlib is slow to import
+_HOME = os.path.dirname(os.path.dirname(__file__))  # noqa: PTH120  # pathlib is slow to import
+_OURS = (f"{_HOME}{os.sep}", f"{_HOME}_")
+"""How the files of ours begin: those of this package, and of the packages beside it."""
 
 
 class FunctionLocation(NamedTuple):

@@ -14,6 +14,7 @@ Rule 1: what a status leaves open is left open: after 408, 409, 425, 429 and 5xx
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -178,11 +179,10 @@ def _make_tool(
     return tool
 
 
-def service_at(place: str, environment: Mapping[str, str]) -> Service:
+def service_at(place: str) -> Service:
     """Return the tools of a service as a command line names it: `shop.json`, or `shop.json@https://shop.example/v1`.
 
-    Args:
-        environment: Holds the credential of a security scheme `api key` under `HANDRAIL_AUTH_API_KEY`.
+    The credential of a security scheme `api key` is in the environment under `HANDRAIL_AUTH_API_KEY`.
 
     Raises:
         ConfigError: See `openapi`.
@@ -190,9 +190,9 @@ def service_at(place: str, environment: Mapping[str, str]) -> Service:
     path, _, base_url = place.partition("@")
     document = _read(path)
     auth = {
-        name: environment[each]
+        name: os.environ[each]
         for name in security_schemes(document)
-        if (each := auth_variable(name)) in environment
+        if (each := auth_variable(name)) in os.environ
     }
     return openapi(document, base_url=base_url, auth=auth)
 

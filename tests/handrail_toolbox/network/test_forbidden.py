@@ -4,7 +4,8 @@ import pytest
 
 import handrail as hr
 from handrail.network.egress import system_resolve
-from tests.network.clients import CLIENTS, Dns, Door, by_read_page
+from tests.handrail_toolbox.network.clients import CLIENTS, by_read_page
+from tests.network.doors import Dns, Door
 
 PUBLIC = "93.184.215.14"
 FORMS = [

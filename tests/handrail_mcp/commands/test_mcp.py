@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 DEPOT = shlex.join([sys.executable, str(ROOT / "tests/handrail_mcp/depot.py"), "stdio"])
 
 

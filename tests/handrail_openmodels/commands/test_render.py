@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from handrail import plugins
 from handrail.dialects import WireDialect
 from handrail.testing.contracts.dialects import places, with_other
+from handrail_openmodels import parts
 from tests.support.weather import QUESTION, TOOLS, every_writer
 
 DEFINITIONS = {
@@ -51,7 +51,7 @@ def test_without_json_stdout_is_the_request_and_nothing_else(cli, spoken):
     ) == written
 
 
-@pytest.mark.parametrize("name", plugins.UNPROMPTED)
+@pytest.mark.parametrize("name", parts.UNPROMPTED)
 def test_a_dialect_that_only_reads_says_so_when_a_prompt_is_asked_for(cli, name):
     result = cli("render", "--dialect", name, stdin=QUESTION)
     assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (2, "", 1)

@@ -12,13 +12,14 @@ import pytest
 from mcp import types
 
 from handrail.cli.exits import Exit
+from handrail.errors import describe_install
 from handrail.records import AuditEntry, AuditRecord
 from handrail.stores.sqlite import SqliteStore
 from handrail_mcp.commands.gateway.today import read_since
 from handrail_mcp.pins import Pins
 from tests.support.terminals import PATIENCE_S
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
@@ -151,8 +152,15 @@ def test_without_the_extra_one_sentence_says_what_to_install(tmp_path, missing, 
     assert (ended.returncode, ended.stderr) == (
         Exit.USAGE,
         "error: the Model Context Protocol needs the extra `mcp`: "
-        "pip install -e '.[mcp]' in a clone of handrail\n",
+        f"{describe_install('mcp')}\n",
     )
+
+
+@pytest.mark.parametrize("words", ["gateway", "gateway import", "serve mcp", "mcp"])
+def test_help_needs_no_extra(tmp_path, words):
+    command = [sys.executable, "-c", MISSING, "mcp,tomli_w", *words.split(), "--help"]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False)
+    assert (ended.returncode, ended.stderr) == (Exit.OK, b"")
 
 
 class Log:
