@@ -615,7 +615,7 @@ def test_a_run_that_kills_every_process_is_poisoned_until_somebody_has_looked_an
     )
 
 
-DOUBTFUL = KILLED.replace('replay="key"', 'on_doubt="ask"')
+DOUBTFUL = KILLED.replace('replay="key"', 'write=hr.Write(on_doubt="ask")')
 
 
 @pytest.mark.parametrize(("word", "rooms", "told"), [
@@ -648,7 +648,7 @@ def test_after_a_kill_a_write_of_which_nobody_knows_the_end_waits_for_who_looks(
 
 def test_a_run_that_ends_with_a_write_in_doubt_says_where_to_look(deployed, tmp_path):
     (tmp_path / "rooms.py").write_text(
-        DOUBTFUL.replace(', on_doubt="ask"', ""), encoding="utf-8"
+        DOUBTFUL.replace(', write=hr.Write(on_doubt="ask")', ""), encoding="utf-8"
     )
     made = deployed(
         [call("book", room=7), "I do not know."], tools=str(tmp_path / "rooms.py")
@@ -713,7 +713,7 @@ def test_a_run_whose_doubt_was_resolved_says_so_and_sends_nobody_to_look(
     deployed, tmp_path, word, says
 ):
     (tmp_path / "rooms.py").write_text(
-        DOUBTFUL.replace(', on_doubt="ask"', ""), encoding="utf-8"
+        DOUBTFUL.replace(', write=hr.Write(on_doubt="ask")', ""), encoding="utf-8"
     )
     made = deployed(
         [call("book", room=7), call("book", room=7), "I do not know."],
