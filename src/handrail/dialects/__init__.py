@@ -128,6 +128,15 @@ class WireDialect(Dialect, Protocol):
         """Return the turn from one assistant message, or from a whole answer that holds one."""
         ...
 
+    def decode_conversation(self, body: Mapping[str, Json]) -> list[Message]:
+        """Return the messages in a request's body, as some client wrote it.
+
+        Raises:
+            ConfigError: The messages cannot be read.
+            ModelError: What a client sends back of an answer cannot be read.
+        """
+        ...
+
     def classify(
         self, status: int | None, headers: Mapping[str, str], body: Json | bytes
     ) -> ModelError:

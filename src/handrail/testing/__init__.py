@@ -22,7 +22,7 @@ from zlib import crc32
 from msgspec.structs import replace
 
 from handrail.calls import ToolCall
-from handrail.dialects import Dialect, Envelope, ServerDialect, dialect
+from handrail.dialects import Envelope, ServerDialect, dialect
 from handrail.effects import Approval, AskHuman
 from handrail.errors import ConfigError, Json, ModelError, SetupError
 from handrail.messages import AssistantMessage, Message, TextDelta, Turn, Usage
@@ -120,21 +120,30 @@ class Fault:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-_PROVIDERS: Mapping[str, str] = {
-    "openai-chat": "openai",
-    "openai-responses": "openai-responses",
-    "anthropic": "anthropic",
-    "gemini": "gemini",
-    "gemini-interactions": "gemini-interactions",
-    "cohere": "cohere",
-}
-"""Which provider's preset asks in a dialect."""
-
-WIRES = tuple(_PROVIDERS)
+WIRES = ("openai-chat", "openai-responses", "anthropic")
 """What `ScriptedServer(wire=...)` can speak, beside every prompt dialect at its raw endpoints."""
 
-_RAW: Mapping[str, str] = {"mistral": "mistral-v3-tekken"}
-"""How a model of a prompt dialect is named where a provider has the dialect's own name."""
+_PRESETS: Mapping[str, str] = {
+    "openai-chat": "openai",
+    "mistral": "mistral-v3-tekken",
+}
+"""The preset that asks in a dialect, where it is not called as the dialect is."""
+
+
+def dialects_of_server(wire: str) -> list[ServerDialect]:
+    """Return what a scripted server of that wire speaks first.
+
+    Raises:
+        ConfigError: There is no such dialect, or a script cannot be told in it.
+    """
+    model_dialect = dialect(wire)
+    if isinstance(model_dialect, PromptDialect):
+        return [Completions(model_dialect), Generate(model_dialect)]
+    if wire not in WIRES:
+        raise ConfigError(
+            f"a script is not told in {wire!r}, but in {', '.join(WIRES)} and every prompt dialect"
+        )
+    return [cast(ServerDialect, model_dialect)]
 
 
 class ScriptedServer(Serving):
@@ -142,7 +151,8 @@ class ScriptedServer(Serving):
 
     Args:
         script: What it answers.
-        faults: What goes wrong first: the n-th request gets the n-th fault, those after the last are answered.
+        faults: What goes wrong first: the n-th request gets the n-th fault, at whatever path; those after the last are
+            answered.
         wire: The dialect that `model` speaks. Every other wire is answered too, each at its own path. A prompt dialect
             is spoken at `/v1/completions` and at Ollama's `/api/generate`.
         pause_s: Between two pieces of a stream, so that streaming can be seen.
@@ -171,19 +181,14 @@ class ScriptedServer(Serving):
         self.outage: Fault | None = None
         self.requests: list[dict[str, Json]] = []
         self.paths: list[str] = []
-        model_dialect = dialect(wire)
-        raw: list[Dialect] = [model_dialect]
-        if isinstance(model_dialect, PromptDialect):
-            raw = [Completions(model_dialect), Generate(model_dialect)]
         self.wires = [
-            cast(ServerDialect, each) for each in (*raw, *map(dialect, WIRES))
+            *dialects_of_server(wire),
+            *(cast(ServerDialect, dialect(each)) for each in WIRES),
         ]
         self._lock = Lock()
         super().__init__(_ModelHandler)
         self.base_url = f"http://{self.host}:{self.port}/v1"
-        self.model = (
-            f"{_PROVIDERS.get(wire, _RAW.get(wire, wire))}:scripted@{self.base_url}"
-        )
+        self.model = f"{_PRESETS.get(wire, wire)}:scripted@{self.base_url}"
 
     def wire_for(self, path: str) -> tuple[ServerDialect, dict[str, Json]]:
         """Return the dialect that is spoken at a path, and what the path itself asks."""
@@ -227,17 +232,17 @@ class _ModelHandler(Handler):
         raw = self.rfile.read(int(self.headers.get("content-length") or 0))
         wire = scripted.wires[0]
         try:
-            wire, path_fields = scripted.wire_for(urlsplit(self.path).path)
             body = json.loads(raw)
             if not isinstance(body, dict):
                 raise ConfigError("the request is no JSON object")
+            fault = scripted.next_fault(self.path, body)
+            if fault is not None:
+                self._fail(fault)
+                return
+            wire, path_fields = scripted.wire_for(urlsplit(self.path).path)
             messages, tools, options = wire.decode_request({**body, **path_fields})
         except (ValueError, ModelError, SetupError) as error:
             self._refuse(wire, error)
-            return
-        fault = scripted.next_fault(self.path, body)
-        if fault is not None:
-            self._fail(fault)
             return
         one_call_each = False
         if isinstance(wire, Completions):

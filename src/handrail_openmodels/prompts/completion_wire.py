@@ -229,6 +229,10 @@ class Completions(Struct, frozen=True):
         """Return what an error answer means; see `WireDialect.classify`."""
         return provider_errors.classify(status, headers, body)
 
+    def decode_conversation(self, body: Mapping[str, Json]) -> list[Message]:
+        """Return the prompt as one message; see `decode_request`."""
+        return self.decode_request(body)[0]
+
     # ------------------------------------------------------------------ the server's side
 
     def parse_path(self, path: str) -> dict[str, Json] | None:

@@ -314,6 +314,10 @@ class Anthropic(BaseWire):
         """Return a reader for one streamed answer."""
         return AnthropicStream(self, tuple(tools or ()))
 
+    def decode_conversation(self, body: Mapping[str, Json]) -> list[Message]:
+        """Return the messages in a request; see `WireDialect.decode_conversation`."""
+        return self.decode_request(body)[0]
+
     # -- the provider's side -------------------------------------------------------------------------------------------
 
     def parse_path(self, path: str) -> dict[str, Json] | None:

@@ -413,6 +413,10 @@ class OpenAIResponses(BaseWire):
         """Return a reader for one streamed answer."""
         return ResponsesStream(self, tuple(tools or ()))
 
+    def decode_conversation(self, body: Mapping[str, Json]) -> list[Message]:
+        """Return the messages in a request; see `WireDialect.decode_conversation`."""
+        return self.decode_request(body)[0]
+
     # -- the provider's side -------------------------------------------------------------------------------------------
 
     def parse_path(self, path: str) -> dict[str, Json] | None:
