@@ -541,9 +541,7 @@ class ServerContract(DialectContract):
             stream=True,
         )
         body = json.loads(json.dumps(self.dialect.encode_request(TOLD, TOOLS, options)))
-        path = self.dialect.path("m", stream=True).partition("?")[0]
-        asked = self.dialect.parse_path(path) or {}
-        _, tools, heard_options = self.dialect.decode_request({**body, **asked})
+        _, tools, heard_options = self.dialect.decode_request(body)
         assert heard_options == options
         assert [tool.parameters for tool in tools] == [
             tool.parameters for tool in TOOLS

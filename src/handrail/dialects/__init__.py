@@ -161,15 +161,8 @@ class Envelope(Struct, frozen=True):
 
 
 @runtime_checkable
-class ServerDialect(Protocol):
-    """The provider's side of a wire dialect, for servers that speak it."""
-
-    def parse_path(self, path: str) -> dict[str, Json] | None:
-        """Return what a path says beside the body, as fields for `decode_request` (`model`, `stream`).
-
-        None when a request to this path is not one of this dialect.
-        """
-        ...
+class ServerDialect(WireDialect, Protocol):
+    """A wire dialect with the provider's side, for servers that speak it."""
 
     def encode_error(self, message: str, *, status: int, type: str) -> dict[str, Json]:
         """Return the body of an error answer; `type` is one of OpenAI's words, such as `invalid_request_error`."""

@@ -190,11 +190,11 @@ class ScriptedServer(Serving):
         self.base_url = f"http://{self.host}:{self.port}/v1"
         self.model = f"{_PRESETS.get(wire, wire)}:scripted@{self.base_url}"
 
-    def wire_for(self, path: str) -> tuple[ServerDialect, dict[str, Json]]:
-        """Return the dialect that is spoken at a path, and what the path itself asks."""
+    def wire_for(self, path: str) -> ServerDialect:
+        """Return the dialect that is spoken at a path."""
         for wire in self.wires:
-            if (path_fields := wire.parse_path(path)) is not None:
-                return wire, path_fields
+            if path.endswith(wire.path("", stream=False)):
+                return wire
         raise ConfigError(f"nothing is served at {path}")
 
     def next_fault(self, path: str, body: dict[str, Json]) -> Fault | None:
@@ -239,8 +239,8 @@ class _ModelHandler(Handler):
             if fault is not None:
                 self._fail(fault)
                 return
-            wire, path_fields = scripted.wire_for(urlsplit(self.path).path)
-            messages, tools, options = wire.decode_request({**body, **path_fields})
+            wire = scripted.wire_for(urlsplit(self.path).path)
+            messages, tools, options = wire.decode_request(body)
         except (ValueError, ModelError, SetupError) as error:
             self._refuse(wire, error)
             return
@@ -251,7 +251,7 @@ class _ModelHandler(Handler):
         turn = line_for(scripted.script, messages, one_call_each=one_call_each)
         if scripted.cache is not None:
             try:
-                usage = scripted.cache.count(getattr(wire, "name", ""), body)
+                usage = scripted.cache.count(wire.name, body)
             except ModelError as error:
                 self._refuse(wire, error)
                 return

@@ -235,12 +235,6 @@ class Completions(Struct, frozen=True):
 
     # ------------------------------------------------------------------ the server's side
 
-    def parse_path(self, path: str) -> dict[str, Json] | None:
-        """Return what a path says beside the body; see `ServerDialect.parse_path`."""
-        if path.endswith(self.path("", stream=False)):
-            return {}
-        return None
-
     def encode_error(self, message: str, *, status: int, type: str) -> dict[str, Json]:
         """Return the body of an error answer."""
         return {

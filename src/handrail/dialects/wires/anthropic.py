@@ -320,12 +320,6 @@ class Anthropic(BaseWire):
 
     # -- the provider's side -------------------------------------------------------------------------------------------
 
-    def parse_path(self, path: str) -> dict[str, Json] | None:
-        """Return what a path says beside the body; see `ServerDialect.parse_path`."""
-        if path.endswith("/messages"):
-            return {}
-        return None
-
     def encode_error(self, message: str, *, status: int, type: str) -> dict[str, Json]:
         """Return the body of an error answer."""
         return {"type": "error", "error": {"type": type, "message": message}}
