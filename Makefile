@@ -8,7 +8,7 @@ DEMO = -e '.[sql,server]'
 # Where compiled modules are switched off, each of the thousand Pythons that the tests start would compile its own.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: help demo test test-all test-fast prove docs console bench conformance chaos storm frameworks gateway-kills clean
+.PHONY: help demo test test-all test-fast test-core prove docs console bench conformance chaos storm frameworks gateway-kills clean
 
 help: ## Say what there is.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -27,6 +27,9 @@ test-all: .venv/dev.stamp ## Run what is only volume too: every combination, eve
 
 test-fast: .venv/dev.stamp ## Run the quick tests: no corpus, no server, no killed processes; under a minute on two idle cores.
 	@$(BIN)/python -m pytest -q -x -n 2 --hypothesis-profile=quick -m "not (slow or server or corpus or proof)" $(ARGS)
+
+test-core: .venv/dev.stamp ## Run the demo and the tests of the core where the packages beside it cannot be imported.
+	@$(BIN)/python -m tests.core_alone -n 2 $(ARGS)
 
 prove: .venv/dev.stamp ## Check the promises in every order of up to two deaths, lost answers and words of people; 5 minutes on two idle cores.
 	@$(BIN)/python -m tests.prove $(ARGS)

@@ -182,7 +182,7 @@ class _World:
             effect=effect,
             permission="read" if effect == "read" else "write",
             blocking=False,
-            repeatable=True,
+            write=hr.Write(repeatable=True),
             **DECLARED.get(name, {}),
         )
 

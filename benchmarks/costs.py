@@ -25,7 +25,6 @@ from handrail.models.http_model import HttpModel
 from handrail.ports import Request, Sandbox, SandboxJob
 from handrail.sandboxes.levels import SANDBOXED, list_sandboxes
 from handrail.testing import ScriptedServer
-from handrail_openmodels.prompts.dialect import PromptDialect
 
 WIRES = ("openai-chat", "openai-responses", "anthropic")
 
@@ -110,7 +109,7 @@ def _per_delta(name: str, count: int) -> float:
             turn, Envelope("m", "a", 1), piece_chars=PIECE_CHARS
         )
     else:
-        told = pieces(cast(PromptDialect, dialect).encode_answer(turn), PIECE_CHARS)
+        told = pieces(cast(Any, dialect).encode_answer(turn), PIECE_CHARS)
     chunks = [each.encode() for each in told]
 
     def read() -> None:

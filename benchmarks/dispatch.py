@@ -1,58 +1,51 @@
-"""What many waiting segments cost: a fetch and an enqueuing with 100,000 of them, against 100, for every dispatcher.
+"""What many waiting segments cost: a fetch and an enqueuing with 100,000 of them, against 100, on both engines.
 
 Each figure is a ratio of the best of several rounds in one process, without the commit: what the statements cost.
 """
 
 from __future__ import annotations
 
-import json
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from benchmarks.measuring import Figure
 from benchmarks.stores import postgres, sqlite
-from handrail import plugins
-from handrail.dispatch.lease import LeaseDispatcher
-from handrail.dispatch.port import Segment
-from handrail.dispatch.rows import encode_segment
+from handrail.dispatch.choice import prepare_queue
+from handrail.dispatch.file_worker import _SQL as FILE_SQL
+from handrail.errors import HandrailError
 
 FEW, MANY = 100, 100_000
 ROUNDS, FETCHES = 7, 30
 SHAPES: dict[str, Callable[[int], str]] = {
-    "one scope": lambda _: "s",
-    "1,000 scopes": lambda number: f"s{number % 1000}",
-    "a scope each": lambda number: f"s{number}",
+    "one scope": lambda number: f"@s/{number}",
+    "1,000 scopes": lambda number: f"@s{number % 1000}/{number}",
+    "a scope each": lambda number: f"@s{number}/{number}",
 }
 
 
 def figures(quick: bool) -> list[Figure]:
-    """Measure every dispatcher with every shape of what waits; only the first shape where it must be quick."""
+    """Measure every engine with every shape of what waits; only the first shape where it must be quick."""
     many = MANY // 10 if quick else MANY
-    shapes = [*SHAPES][: 1 if quick else None]
     measured = []
-    for kind, name in (
-        ("sqlite", "lease"),
-        ("postgres", "lease"),
-        ("postgres", "procrastinate"),
-    ):
-        for shape in shapes:
-            with _opened(kind, name) as dispatcher:
-                if dispatcher is not None:
-                    what = f"{name} on {kind}, {many:,} wait, {shape}"
-                    measured += _measure(dispatcher, what, SHAPES[shape], many)
+    for kind, opened in (("sqlite", sqlite), ("postgres", postgres)):
+        for shape in [*SHAPES][: 1 if quick else None]:
+            with opened() as store:
+                if store is not None:
+                    prepare_queue(store)
+                    what = f"{kind}, {many:,} wait, {shape}"
+                    measured += _measure(store, what, SHAPES[shape], many)
     return measured
 
 
 def _measure(
-    dispatcher: Any, what: str, scope_of: Callable[[int], str], many: int
+    store: Any, what: str, name_of: Callable[[int], str], many: int
 ) -> list[Figure]:
-    _fill(dispatcher, scope_of, 0, FEW)
-    few_us = _fetch_and_enqueue_us(dispatcher, FEW)
-    _fill(dispatcher, scope_of, FEW, many)
-    many_us = _fetch_and_enqueue_us(dispatcher, many)
+    _fill(store, name_of, 0, FEW)
+    few_us = _fetch_and_enqueue_us(store, name_of)
+    _fill(store, name_of, FEW, many)
+    many_us = _fetch_and_enqueue_us(store, name_of)
     return [
         Figure(
             f"{verb}, {what}",
@@ -67,70 +60,38 @@ def _measure(
     ]
 
 
-_INSERTS = {
-    "lease": "INSERT INTO segments(run_id, number, queue, scope, priority, segment, since, turn) VALUES (?)",
-    "procrastinate": "INSERT INTO handrail_jobs.procrastinate_jobs(lock, handrail_number, queue_name, handrail_scope, "
-    "priority, args, handrail_since, handrail_turn, task_name, queueing_lock) VALUES (?)",
-}
+def _fill(store: Any, name_of: Callable[[int], str], first: int, end: int) -> None:
+    def fill(database: Any, _: float) -> None:
+        for number in range(first, end):
+            store._enqueue(database, (name_of(number), 1, "default", 0))
+
+    store._submit(fill).result()
 
 
-def _fill(
-    dispatcher: Any, scope_of: Callable[[int], str], first: int, end: int
-) -> None:
-    """Let many segments wait, with the turns that enqueuing one after the other would give them."""
-    is_ours = isinstance(dispatcher, LeaseDispatcher)
-    turns: Counter[str] = Counter(map(scope_of, range(first)))
-    rows: list[tuple[Any, ...]] = []
-    for number in range(first, end):
-        segment = Segment(f"r{number}", scope=scope_of(number))
-        body = encode_segment(segment)
-        turn = turns[segment.scope]
-        turns[segment.scope] += 1
-        run, scope = segment.run_id, segment.scope
-        row = (run, 1, "default", scope, 0, body, 0.0, turn)
-        if not is_ours:
-            body = json.dumps({"segment": body})
-            task = ("handrail.segment", f"{run}/1")
-            row = (run, 1, "default", scope, 0, body, 0.0, turn, *task)
-        rows.append(row)
-    statement = _INSERTS["lease" if is_ours else "procrastinate"]
-    dispatcher.transact(lambda database, _: database.run_with(statement, rows)).result()
+def _fetch_and_enqueue_us(
+    store: Any, name_of: Callable[[int], str]
+) -> tuple[float, float]:
+    """Return what enqueuing and fetching a segment take, in microseconds; each round is rolled back."""
+    fetches: list[float] = []
+    enqueuings: list[float] = []
 
-
-def _fetch_and_enqueue_us(dispatcher: Any, waiting: int) -> tuple[float, float]:
-    """Return what fetching and enqueuing a segment take, in microseconds; what was fetched waits again afterwards."""
-    rows = dispatcher._rows
-
-    def measure(database: Any, now: float) -> tuple[float, float]:
-        rows.beat(database, now, "benchmark")
-        fetched = []
+    def measure(database: Any, now: float) -> None:
         started = time.perf_counter()
+        for number in range(FETCHES):
+            store._enqueue(database, (f"{name_of(number)}-new", 1, "default", 0))
+        enqueued = time.perf_counter()
         for _ in range(FETCHES):
-            fetched += rows.claim(
-                database, worker="benchmark", queue="default", most=1, aside=()
-            )
-        fetching_s = time.perf_counter() - started
-        assert len(fetched) == FETCHES
-        for held in fetched:
-            rows.finish(database, "benchmark", held)
-        started = time.perf_counter()
-        for held in fetched:
-            rows.enqueue(database, now, held.segment)
-        enqueuing_s = time.perf_counter() - started
-        return fetching_s * 1e6 / FETCHES, enqueuing_s * 1e6 / FETCHES
+            if store.has_own_connections:
+                database.run(
+                    "SELECT handrail_jobs.procrastinate_fetch_job_v2(NULL, NULL)"
+                )
+            else:
+                database.run(FILE_SQL["claim"], (now, "[]", "[]", "[]"))
+        enqueuings.append((enqueued - started) * 1e6 / FETCHES)
+        fetches.append((time.perf_counter() - enqueued) * 1e6 / FETCHES)
+        raise HandrailError("roll back")
 
-    rounds = [dispatcher.transact(measure).result() for _ in range(ROUNDS)]
-    assert dispatcher.stats().result().waiting == waiting
-    fetches, enqueuings = zip(*rounds, strict=True)
+    for _ in range(ROUNDS):
+        with suppress(HandrailError):
+            store._submit(measure).result()
     return min(fetches), min(enqueuings)
-
-
-@contextmanager
-def _opened(kind: str, name: str) -> Iterator[Any]:
-    with {"sqlite": sqlite, "postgres": postgres}[kind]() as store:
-        if store is None:
-            yield None
-            return
-        dispatcher = plugins.load("dispatchers", name)(store)
-        yield dispatcher
-        dispatcher.close()

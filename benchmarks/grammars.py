@@ -17,9 +17,9 @@ from itertools import count
 from typing import TYPE_CHECKING, cast
 
 from benchmarks.measuring import Figure
-from handrail import plugins
 from handrail.dialects import dialect
 from handrail.tools.toolset import Toolset
+from handrail_openmodels import parts
 from handrail_openmodels.grammars import grammar
 from handrail_openmodels.prompts.dialect import PromptDialect
 
@@ -47,7 +47,7 @@ def grammars(quick: bool) -> list[Figure]:
 
 def families() -> list[PromptDialect]:
     """Return every family that has prompts."""
-    return [cast(PromptDialect, dialect(name)) for name in sorted(plugins.PROMPTS)]
+    return [cast(PromptDialect, dialect(name)) for name in sorted(parts.PROMPTS)]
 
 
 def _building(quick: bool) -> list[Figure]:

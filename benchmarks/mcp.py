@@ -81,7 +81,7 @@ async def _compare(revision: str, mode: str, folder: str, rounds: int) -> list[F
 
 
 async def _server(stack: AsyncExitStack, store: str) -> Any:
-    tool = hr.FunctionTool(get_order, effect="read", poll=True)
+    tool = hr.FunctionTool(get_order, effect="read", limits=hr.Limits(poll=True))
     runtime = hr.Runtime([tool], store=store)
     return hr.mcp.server(await stack.enter_async_context(runtime), "orders")
 
@@ -113,7 +113,7 @@ async def called(quick: bool) -> list[Figure]:
     from mcp import Client, StdioServerParameters
 
     command = [sys.executable, "-c", PROGRAM]
-    overrides = {"get_order": {"effect": "read", "poll": True}}
+    overrides = {"get_order": {"effect": "read", "limits": {"poll": True}}}
     found: list[Figure] = []
     for revision, mode in REVISIONS.items():
         parameters = StdioServerParameters(command=command[0], args=command[1:])

@@ -145,7 +145,7 @@ MIXED = (
 )
 
 SHAPES = (
-    Shape("10 turns x 4 calls: flat read", [_reads(get_weather)], usual=1.0),
+    Shape("10 turns x 4 calls: flat read", [_reads(get_weather)], usual=1.7),
     Shape("  list of texts", [_reads(find_places)]),
     Shape("  model with a list of models", [_reads(price_order)]),
     Shape("  address in a text", [_reads(fetch_page)]),
@@ -153,8 +153,8 @@ SHAPES = (
     Shape("  result of 50 rows", [_reads(list_rows)]),
     Shape("  write, ledger in memory", [_writes(save_note)]),
     Shape("  write with a resource", [_writes(save_note, resource="note:{title}")]),
-    Shape("  mixed: list, model, long text, write with a resource", MIXED, goal=1.6),
-    Shape("  the same, all declared reads", [_reads(t.fn) for t in MIXED], goal=1.2),
+    Shape("  mixed: list, model, long text, write with a resource", MIXED, goal=3.0),
+    Shape("  the same, all declared reads", [_reads(t.fn) for t in MIXED], goal=2.5),
 )
 
 TURNS = 10

@@ -1,51 +1,15 @@
-"""How runs got from a worker that died to another one, and where the time went: from what workers wrote down.
-
-A worker that dies was last heard of at a beat; it is found dead some time after that by whoever sweeps; its segment is
-claimed; and its run is begun again. `Watched` writes these moments into the world's files.
-"""
+"""How runs got from a worker that died to another one: from what workers wrote down."""
 
 from __future__ import annotations
 
-import os
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from time import time
-from typing import Any
 
 from tests.journeys.worlds import Far
 
 Moment = tuple[float, str]
 """When, and which process."""
-
-
-class Watched:
-    """The rows of a dispatcher, which write down who was found dead and what was claimed again."""
-
-    def __init__(self, rows: Any, far: Far) -> None:
-        self._rows = rows
-        self._far = far
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._rows, name)
-
-    def requeue_dead(self, database: Any, now: float, dead_s: float) -> Any:
-        """See `SegmentRows.requeue_dead`."""
-        dead = self._rows.requeue_dead(database, now, dead_s)
-        for each in dead:
-            silent_s = -1.0 if each.silent_s is None else each.silent_s
-            self._far.add("judged", f"{time()} {os.getpid()} {each.run_id} {silent_s}")
-        return dead
-
-    def claim(self, database: Any, **given: Any) -> Any:
-        """See `SegmentRows.claim`."""
-        claimed = self._rows.claim(database, **given)
-        for each in claimed:
-            if each.attempt > 1:
-                self._far.add(
-                    "claimed", f"{time()} {os.getpid()} {each.segment.run_id}"
-                )
-        return claimed
 
 
 @dataclass(order=True)
@@ -54,8 +18,6 @@ class TakeOver:
 
     Attributes:
         waited_s: From the kill to the next begin.
-        judged: When its worker was found dead, by whom, and after how many seconds of silence.
-        claims: Who claimed it between the kill and the next begin.
         begun: When it was begun again, and by whom.
     """
 
@@ -63,22 +25,11 @@ class TakeOver:
     run_id: str
     killed_at: float
     pid: str
-    judged: Sequence[tuple[float, str, float]] = ()
-    claims: Sequence[Moment] = ()
     begun: Moment = (0.0, "")
 
     def describe(self) -> str:
-        """Return its parts, in seconds after the kill."""
-        parts = [f"{self.run_id} of {self.pid}: {self.waited_s:.1f} s"]
-        for at, pid, silent_s in self.judged:
-            parts.append(
-                f"last beat {at - silent_s - self.killed_at:+.1f}, found dead {at - self.killed_at:+.1f} by {pid}"
-            )
-        parts += [
-            f"claimed {at - self.killed_at:+.1f} by {pid}" for at, pid in self.claims
-        ]
-        parts.append(f"begun {self.begun[0] - self.killed_at:+.1f} by {self.begun[1]}")
-        return "; ".join(parts)
+        """Return how long it waited, and for whom."""
+        return f"{self.run_id} of {self.pid}: {self.waited_s:.1f} s; begun by {self.begun[1]}"
 
 
 @dataclass
@@ -86,8 +37,6 @@ class Trails:
     """What was written down of each run, in the order of time."""
 
     begun: Mapping[str, list[Moment]]
-    claimed: Mapping[str, list[Moment]]
-    judged: Mapping[str, list[tuple[float, str, float]]]
     left: Mapping[tuple[str, str], float] = field(default_factory=dict)
     """When a process was last done with a run."""
 
@@ -97,17 +46,11 @@ class Trails:
         begun: dict[str, list[Moment]] = {}
         for at, pid, run_id, _ in map(str.split, far.lines("begun")):
             begun.setdefault(run_id, []).append((float(at), pid))
-        claimed: dict[str, list[Moment]] = {}
-        for at, pid, run_id in map(str.split, far.lines("claimed")):
-            claimed.setdefault(run_id, []).append((float(at), pid))
-        judged: dict[str, list[tuple[float, str, float]]] = {}
-        for at, pid, run_id, silent_s in map(str.split, far.lines("judged")):
-            judged.setdefault(run_id, []).append((float(at), pid, float(silent_s)))
         left = {
             (pid, run_id): float(at)
             for at, pid, run_id in map(str.split, far.lines("left"))
         }
-        return cls(begun, claimed, judged, left)
+        return cls(begun, left)
 
     def find_take_overs(
         self, killed: Sequence[tuple[float, int]]
@@ -127,18 +70,7 @@ class Trails:
     def _take_over(
         self, run_id: str, killed_at: float, pid: str, begun: Moment
     ) -> TakeOver:
-        def is_between(moment: Sequence[Any]) -> bool:
-            return bool(killed_at < moment[0] <= begun[0])
-
-        return TakeOver(
-            begun[0] - killed_at,
-            run_id,
-            killed_at,
-            pid,
-            judged=list(filter(is_between, self.judged.get(run_id, ()))),
-            claims=list(filter(is_between, self.claimed.get(run_id, ()))),
-            begun=begun,
-        )
+        return TakeOver(begun[0] - killed_at, run_id, killed_at, pid, begun=begun)
 
     def find_stragglers(self, gap_s: float) -> list[str]:
         """Return the runs, of the last tenth, that were done with so long after all before them: left behind."""
@@ -156,13 +88,6 @@ class Trails:
     ) -> str:
         """Return all that was written down of a run and what befell its workers, in seconds after a moment."""
         moments = [(at, f"begun by {pid}") for at, pid in self.begun.get(run_id, ())]
-        moments += [
-            (at, f"claimed by {pid}") for at, pid in self.claimed.get(run_id, ())
-        ]
-        moments += [
-            (at, f"its worker found dead by {pid}, silent for {silent_s:.1f} s")
-            for at, pid, silent_s in self.judged.get(run_id, ())
-        ]
         moments += [
             (at, f"left by {pid}")
             for (pid, each), at in self.left.items()

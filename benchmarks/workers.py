@@ -42,7 +42,7 @@ from typing import Any
 from tests.journeys.worlds import Far, declaration, tool
 
 import handrail as hr
-from benchmarks.take_overs import TakeOver, Trails, Watched
+from benchmarks.take_overs import TakeOver, Trails
 from benchmarks.verdicts import load_journals, print_broken
 from handrail import admin
 from handrail.dispatch.choice import open_dispatcher
@@ -131,8 +131,7 @@ async def work(place: str, folder: Path, version: int, timing: Timing) -> None:
     """Work until SIGTERM."""
     far = Far(folder)
     async with hr.Runtime(tools_of(far, version), store=opener(place)()) as runtime:
-        dispatcher: Any = open_dispatcher(runtime.store, timing=timing)
-        dispatcher._rows = Watched(dispatcher._rows, far)
+        dispatcher = open_dispatcher(runtime.store, timing=timing)
         worker = Witness(
             runtime,
             dispatcher,
@@ -146,7 +145,6 @@ async def work(place: str, folder: Path, version: int, timing: Timing) -> None:
             lambda: stopping.append(asyncio.ensure_future(worker.stop(grace_s=5.0))),
         )
         await worker.work()
-        dispatcher.close()
 
 
 # ---------------------------------------------------------------------- around them
@@ -422,7 +420,7 @@ def describe_rows(store: Any, run_id: str) -> str:
         "SELECT status, epoch, owner FROM runs WHERE run_id = ?",
         "SELECT 'segment', segment, 'deaths', deaths, 'woken', woken, note FROM submitted WHERE run_id = ?",
         "SELECT state FROM approvals WHERE run_id = ?",
-        "SELECT 'job', handrail_number, status, attempts FROM handrail_jobs.procrastinate_jobs WHERE lock = ?",
+        "SELECT 'job', args ->> 'number', status, attempts FROM handrail_jobs.procrastinate_jobs WHERE lock = ?",
     ):
         with suppress(hr.StoreUnavailable):  # a store without procrastinate
             rows = store.use_connection(
@@ -623,9 +621,7 @@ def serve(place: str, folder: str, version: str, timing: str) -> None:
         level=logging.INFO, format="%(created).1f %(process)d %(name)s %(message)s"
     )
     beat_s, dead_s, sweep_s = map(float, timing.split(","))
-    paces = Timing(
-        poll_s=0.2, beat_s=beat_s, dead_s=dead_s, sweep_s=sweep_s, aside_s=1.0
-    )
+    paces = Timing(poll_s=0.2, beat_s=beat_s, dead_s=dead_s, sweep_s=sweep_s)
     asyncio.run(work(place, Path(folder), int(version), paces))
 
 

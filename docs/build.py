@@ -28,6 +28,7 @@ import click
 import handrail as hr
 from handrail import cli
 from handrail.models.providers import PROVIDERS
+from handrail.tools.settings import GROUPS
 from handrail.tools.tool import BaseTool
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -48,7 +49,7 @@ REFERENCE = {
     ),
     "tools": (
         "Tools",
-        "tool FunctionTool BaseTool Toolset Then Context Injected Page Media openapi lint",
+        "tool FunctionTool BaseTool Toolset Write Limits Sandbox Sends Then Context Injected Page Media openapi lint",
     ),
     "approval": (
         "Policy and approval",
@@ -100,7 +101,7 @@ MODULES = {
         "handrail_openmodels.training.examples.Pair",
         "handrail_openmodels.training.forms",
     ],
-    "testing": ["handrail.testing", "handrail.testing.prefix_cache"],
+    "testing": ["handrail.testing", "handrail.testing.contracts"],
     "approval": [
         "handrail.core.preview.Preview",
         "handrail.admin",
@@ -312,36 +313,38 @@ def in_a_cell(text: str) -> str:
 # ---------------------------------------------------------------------------------------------- made from other code
 
 
-def settings_of_a_tool() -> Iterator[tuple[str, str, str, str]]:
-    """Yield name, type, default and meaning of each setting, in the order in which `BaseTool` lists them."""
-    tree = ast.parse(inspect.getsource(BaseTool)).body[0]
+def settings_of(declaring: type) -> Iterator[tuple[str, str, str, str]]:
+    """Yield name, type, default and meaning of each setting, in the order in which `BaseTool` or a group lists them."""
+    tree = ast.parse(inspect.getsource(declaring)).body[0]
     assert isinstance(tree, ast.ClassDef)
     for node, after in zip(tree.body, tree.body[1:], strict=False):
         if not (isinstance(node, ast.AnnAssign) and isinstance(after, ast.Expr)):
             continue
         if isinstance(node.target, ast.Name) and isinstance(after.value, ast.Constant):
             name = node.target.id
-            default = repr(getattr(BaseTool, name)) if node.value else ""
-            yield (
-                name,
-                ast.unparse(node.annotation).replace(" | ", " or "),
-                default,
-                str(after.value.value),
+            kind = re.sub(
+                r"Annotated\[(.*), [A-Z_]+\]", r"\1", ast.unparse(node.annotation)
             )
+            default = repr(getattr(declaring, name)) if node.value else ""
+            yield name, kind.replace(" | ", " or "), default, str(after.value.value)
 
 
 def tool_settings() -> str:
     """Return the page of what a tool can declare."""
-    rows = [
-        f"| `{name}` | `{in_a_cell(kind)}` | {f'`{in_a_cell(default)}`' if default else ''} | {in_a_cell(meaning)} |"
-        for name, kind, default, meaning in settings_of_a_tool()
-    ]
-    head = (
+    page = (
         "# Settings of a tool\n\nKeyword arguments of [`@hr.tool`](api/tools.md) and `hr.FunctionTool`, "
-        "class attributes of a `hr.BaseTool`. A setting that cannot be meant is refused when the tool is defined.\n\n"
-        "| setting | type | default | meaning |\n|---|---|---|---|\n"
+        "class attributes of a `hr.BaseTool`. A setting that cannot be meant is refused when the tool is defined.\n"
     )
-    return head + "\n".join(rows) + "\n"
+    for declaring in (BaseTool, *GROUPS.values()):
+        if declaring is not BaseTool:
+            page += f"\n## `hr.{declaring.__name__}`\n\n{declaring.__doc__}\n"
+        page += "\n| setting | type | default | meaning |\n|---|---|---|---|\n"
+        for name, kind, default, meaning in settings_of(declaring):
+            shown = f"`{in_a_cell(default)}`" if default else ""
+            page += (
+                f"| `{name}` | `{in_a_cell(kind)}` | {shown} | {in_a_cell(meaning)} |\n"
+            )
+    return page
 
 
 def commands_of(

@@ -12,7 +12,7 @@ import handrail as hr
 UPLOADS = Path(__file__).resolve().parent / "uploads"
 
 
-@hr.tool(effect="read", isolation="isolated", mounts=[UPLOADS], timeout_s=10)
+@hr.tool(effect="read", isolation="isolated", sandbox=hr.Sandbox(mounts=[UPLOADS]), timeout_s=10)
 def summarise_upload(name: str) -> dict[str, object]:
     """Say what an uploaded table holds.
 

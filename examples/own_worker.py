@@ -44,7 +44,6 @@ async def main(place: str) -> None:
 
         await worker.stop(grace_s=30)  # on SIGTERM
         await shift
-        dispatcher.close()
 
 
 with TemporaryDirectory() as folder:

@@ -87,7 +87,7 @@ class Service(BaseHTTPRequestHandler):
         sandbox = choose_sandbox("a remote caller")  # NOT_ISOLATED where this machine has no such level
         gone = Event()
         threading.Thread(target=self._notice_end, args=(gone,), daemon=True).start()
-        job = msgspec.structs.replace(job, argv=[sandbox.python, *job.argv[1:]], warm=None)
+        job = msgspec.structs.replace(job, argv=[sandbox.python, *job.argv[1:]])
         body = msgspec.json.encode(sandbox.run(job, gone))
         if gone.is_set():
             return

@@ -57,11 +57,14 @@ def drive(request):
 TESTS = Path(__file__).parent
 
 MARKED_BY_PATH = {
-    "corpus": ["corpus/*"],
-    "proof": ["journeys/*", "testing/test_crashes.py", "apps/test_ops_killed.py"],
+    "corpus": ["*corpus/*"],
+    "proof": [
+        "journeys/*", "handrail_server/test_served.py", "handrail_frameworks/test_killed_conversations.py",
+        "testing/test_crashes.py", "apps/test_ops_killed.py",
+    ],
     "slow": [
-        "docs/test_examples.py", "docs/test_pages.py", "docs/test_site.py", "apps/*", "cli/*",
-        "sandboxes/*", "workers/test_processes.py", "workers/test_sandboxed.py", "core/test_planning.py",
+        "docs/test_examples.py", "docs/test_pages.py", "docs/test_site.py", "apps/*", "cli/*", "handrail_*/commands/*",
+        "*sandboxes/*", "workers/test_processes.py", "workers/test_sandboxed.py", "core/test_planning.py",
         "tools/test_materialize.py", "schemas/test_schema_suite.py", "dialects/wires/*", "typing/*",
         "handrail_mcp/test_server*.py", "handrail_openmodels/prompts/*", "handrail_openmodels/test_completion.py",
         "handrail_toolbox/test_run_python.py", "handrail_toolbox/test_sql.py", "handrail_toolbox/test_kubernetes.py",
@@ -71,7 +74,7 @@ MARKED_BY_PATH = {
 
 # where a module can start one; elsewhere it is HTTP
 SERVER_FIXTURES = {"server", "dsn", "postgres", "_server"}
-SERVER_PARAMETERS = {"postgres", "procrastinate", "analyst", "clerk"}
+SERVER_PARAMETERS = {"postgres", "analyst", "clerk"}
 
 
 def pytest_ignore_collect(collection_path, config):

@@ -143,3 +143,11 @@ def test_one_call_loads_nothing_that_it_does_not_need():
         )
     }
     assert (foreign | standard | ours) & loaded_by(IMPORTS["one call"]) == set()
+
+
+def test_a_call_in_a_new_sandbox_loads_little_beside_what_its_tool_needs():
+    """Each such call starts an interpreter, and pays for every import."""
+    loaded = loaded_by("from handrail.workers.worker_main import run_single_call")
+    assert "handrail.workers.worker_main" in loaded
+    heavy = {"asyncio", "pydantic_core", "jsonschema_rs", "handrail.tools.tool"}
+    assert heavy & loaded == set()

@@ -294,7 +294,7 @@ def test_event_loops_in_several_threads_share_tools_resources_and_the_ledger(
 ):
     documents, seen, made = Documents(asynchronous=asynchronous), Overlap(), []
 
-    @hr.tool(effect="write", resource="the-one", repeatable=True)
+    @hr.tool(effect="write", resource="the-one", write=hr.Write(repeatable=True))
     async def update() -> None:
         """Update."""
         async with seen:

@@ -19,8 +19,8 @@ from handrail.approvers.terminal import TerminalApprover
 from handrail.cli.printer import Printer, console
 from handrail.cli.timeline import Timeline
 from handrail.testing import ScriptedApprover, ScriptedModel, call
-from handrail.testing.mail import Mailbox
 from handrail_toolbox.mail import SendEmail, Server
+from stand_ins.mail import Mailbox
 
 QUESTION = "订单 A-1042 到哪儿了？收货城市明天要是下雨，就发邮件告诉 li.na@example.com 取件时带伞。"
 SYSTEM = "你是一家网店的助手。先查清楚再回答；邮件写给谁、写什么，只用查到的和用户说的内容。"

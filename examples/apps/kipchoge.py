@@ -22,12 +22,12 @@ from handrail.cli.printer import Printer, console
 from handrail.cli.timeline import Timeline
 from handrail.messages import ToolMessage
 from handrail.testing import ScriptedServer, call
-from handrail.testing.mediawiki import MediaWiki
-from handrail.testing.tavily import Tavily
 from handrail_toolbox.calculator import calculate
 from handrail_toolbox.units import convert_units
 from handrail_toolbox.web import WebSearch
 from handrail_toolbox.wikipedia import Wikipedia
+from stand_ins.mediawiki import MediaWiki
+from stand_ins.tavily import Tavily
 
 QUESTION = (
     "If Eliud Kipchoge could keep up the pace of his record marathon, how many thousand hours would he need to run "

@@ -18,8 +18,8 @@ from handrail.approvers.terminal import TerminalApprover
 from handrail.cli.printer import Printer, console
 from handrail.cli.timeline import Timeline
 from handrail.testing import ScriptedApprover, ScriptedModel, call
-from handrail.testing.cluster import FAKE_KUBECTL, Deployment, Pods, StandInCluster
 from handrail_toolbox.kubernetes import Kubernetes
+from stand_ins.cluster import FAKE_KUBECTL, Deployment, Pods, StandInCluster
 
 QUESTION = "api-gateway is slow. Why? Mend it if you can."
 SYSTEM = (

@@ -6,7 +6,7 @@ import handrail as hr
 from handrail.testing import ScriptedModel, call
 
 
-@hr.tool(effect="read", ends_run=True)
+@hr.tool(effect="read", limits=hr.Limits(ends_run=True))
 def sales_report(month: str) -> dict[str, object]:
     """Make the sales report of a month, such as "2026-10"."""
     return {"month": month, "euros": 48_200.0, "orders": 311}

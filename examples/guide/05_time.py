@@ -6,7 +6,7 @@ import time
 import handrail as hr
 
 
-@hr.tool(effect="read", timeout_s=5, attempt_timeout_s=0.1, max_attempts=2)
+@hr.tool(effect="read", timeout_s=5, limits=hr.Limits(attempt_timeout_s=0.1, max_attempts=2))
 async def look_up(context: hr.Context[None]) -> str:
     """Hang once, then answer."""
     if context.attempt == 1:

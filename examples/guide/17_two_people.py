@@ -9,7 +9,9 @@ from tempfile import TemporaryDirectory
 import handrail as hr
 
 
-@hr.tool(effect="write", key="refund:{order_id}", approve="amount > 100", required_approvals=2, timeout_s=5)
+@hr.tool(
+    effect="write", key="refund:{order_id}", approve="amount > 100", write=hr.Write(required_approvals=2), timeout_s=5
+)
 def refund(order_id: str, amount: float) -> str:
     """Pay a part of an order back, once."""
     return f"{amount:g} paid back"

@@ -15,7 +15,7 @@ def charge(order_id: str, amount: float, result: str) -> str:
     return "charged"
 
 
-@hr.tool(effect="write", key="refund:{order_id}", compensate=charge, timeout_s=5)
+@hr.tool(effect="write", key="refund:{order_id}", write=hr.Write(compensate=charge), timeout_s=5)
 def refund(order_id: str, amount: float) -> str:
     """Pay a part of an order back, once."""
     BANK.append(f"refunded {amount:g} for {order_id}")

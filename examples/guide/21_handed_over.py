@@ -9,7 +9,7 @@ import handrail as hr
 sent: list[str] = []
 
 
-@hr.tool(effect="write", repeatable=True, timeout_s=10)
+@hr.tool(effect="write", write=hr.Write(repeatable=True), timeout_s=10)
 async def send(text: str) -> str:
     """Send a message."""
     sent.append(text)

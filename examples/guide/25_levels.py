@@ -10,7 +10,7 @@ from handrail_toolbox.run_python import RunPython
 FOLDER = Path(tempfile.gettempdir(), "handrail-levels")
 
 
-@hr.tool(effect="read", isolation="process", mounts=[FOLDER], timeout_s=10, max_attempts=1)
+@hr.tool(effect="read", isolation="process", sandbox=hr.Sandbox(mounts=[FOLDER]), timeout_s=10)
 def first_line(path: str) -> str:
     """Read the first line of a file."""
     try:

@@ -2,9 +2,10 @@
 
 import asyncio
 
+from prefix_cache import PrefixCache, input_price
+
 import handrail as hr
 from handrail.testing import ScriptedServer, call
-from handrail.testing.prefix_cache import PrefixCache, input_price
 
 
 def make_tool(number: int) -> hr.FunctionTool:

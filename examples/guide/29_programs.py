@@ -6,7 +6,7 @@ import handrail as hr
 from handrail.testing import ScriptedModel
 
 
-@hr.tool(effect="read", callers=("direct", "program"))
+@hr.tool(effect="read", limits=hr.Limits(callers=("direct", "program")))
 def get_stock(item: str) -> dict[str, int]:
     """Look up how many of an item are in stock."""
     return {"count": {"tea": 3, "salt": 0}[item]}

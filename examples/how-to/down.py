@@ -6,13 +6,13 @@ import logging
 import handrail as hr
 
 
-@hr.tool(effect="read", timeout_s=5, max_attempts=1, breaker=3)
+@hr.tool(effect="read", timeout_s=5, limits=hr.Limits(max_attempts=1, breaker=3))
 async def search(words: str) -> str:
     """Ask a search service, which is down."""
     raise ConnectionRefusedError("connection refused")
 
 
-@hr.tool(effect="read", timeout_s=5, rate="2/min", rate_key="{user}")
+@hr.tool(effect="read", timeout_s=5, limits=hr.Limits(rate="2/min", rate_key="{user}"))
 async def ask_partner(user: str) -> str:
     """Ask a partner, who answers each user twice a minute."""
     return f"an answer for {user}"

@@ -6,7 +6,7 @@ import handrail as hr
 from handrail.testing import ScriptedModel, call
 
 
-@hr.tool(effect="read", timeout_s=5, result_bytes=1_000)
+@hr.tool(effect="read", timeout_s=5, limits=hr.Limits(result_bytes=1_000))
 async def list_orders(year: int) -> list[dict[str, object]]:
     """List the orders of a year."""
     return [{"order": f"A-{number}", "paid": number % 7 * 10} for number in range(90_000)]

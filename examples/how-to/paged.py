@@ -7,7 +7,7 @@ import handrail as hr
 from handrail.testing import ScriptedModel, call
 
 
-@hr.tool(effect="read", timeout_s=5, result_bytes=700)
+@hr.tool(effect="read", timeout_s=5, limits=hr.Limits(result_bytes=700))
 def list_orders(year: int) -> Iterator[dict[str, object]]:
     """List the orders of a year."""
     try:

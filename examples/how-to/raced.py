@@ -21,7 +21,7 @@ async def add(account: str, amount: int) -> int:
 async def main() -> None:
     answer = [call("add", account="A-1", amount=1), call("add", account="A-1", amount=2)]
     answer += [call("add", account="A-2", amount=4)]
-    for declared in ({}, {"resource": "account:{account}"}, {"max_concurrency": 1}):
+    for declared in ({}, {"resource": "account:{account}"}, {"limits": hr.Limits(max_concurrency=1)}):
         BALANCE.update({"A-1": 0, "A-2": 0})
         inside.most_inside = 0
         tool = hr.FunctionTool(add, effect="write", timeout_s=5, **declared)

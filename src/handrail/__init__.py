@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Any
 from handrail._version import __version__ as __version__
 
 if TYPE_CHECKING:
+    # what packages beside this one add: type checkers know no entry points
     import handrail_mcp as _mcp
+    from handrail_frameworks.adopting import adopt as adopt
+    from handrail_openmodels.grammars import grammar as grammar
+    from handrail_toolbox.openapi import openapi as openapi
+
+    mcp = _mcp
+
     from handrail import selectors as selectors
     from handrail import testing as testing
     from handrail.calls import Media as Media
@@ -77,20 +84,18 @@ if TYPE_CHECKING:
     from handrail.sync import SyncRuntime as SyncRuntime
     from handrail.tools.function_tool import FunctionTool as FunctionTool
     from handrail.tools.function_tool import tool as tool
+    from handrail.tools.settings import Limits as Limits
+    from handrail.tools.settings import Sandbox as Sandbox
+    from handrail.tools.settings import Sends as Sends
+    from handrail.tools.settings import Write as Write
     from handrail.tools.tool import BaseTool as BaseTool
     from handrail.tools.tool import Then as Then
     from handrail.tools.toolset import Toolset as Toolset
     from handrail.workflows import SyncWorkflow as SyncWorkflow
     from handrail.workflows import Workflow as Workflow
 
-    mcp = _mcp
-    from handrail_frameworks.adopting import adopt as adopt
-    from handrail_openmodels.grammars import grammar as grammar
-    from handrail_toolbox.openapi import openapi as openapi
-
 _MODULES = {
     **{name: name for name in ("dialects", "errors", "events", "selectors", "testing")},
-    "mcp": "handrail_mcp",
     "jsontext": "parsing.jsontext",
     "planning": "core.planning",
 }
@@ -121,31 +126,33 @@ _HOME_OF = {
         "core.structured_output": "Form",
         "sync": "SyncRuntime",
         "tools.function_tool": "FunctionTool tool",
+        "tools.settings": "Limits Sandbox Sends Write",
         "tools.tool": "BaseTool Then",
         "tools.toolset": "Toolset",
         "workflows": "SyncWorkflow Workflow",
-        "handrail_frameworks.adopting": "adopt",
-        "handrail_openmodels.grammars": "grammar",
-        "handrail_toolbox.openapi": "openapi",
     }.items()
     for name in names.split()
 }
 
-__all__ = [*_HOME_OF, *_MODULES]  # every entry is a string
+_ADDED = ("adopt", "grammar", "mcp", "openapi")
+"""What packages beside this one add; `plugins` finds it."""
+
+__all__ = [*_HOME_OF, *_MODULES, *_ADDED]  # every entry is a string
 
 
 def __getattr__(name: str) -> Any:
     if home := _MODULES.get(name):
-        return import_module(_full_name(home))
+        return import_module(f"handrail.{home}")
     if home := _HOME_OF.get(name):
         # from now on without a search
-        found = globals()[name] = getattr(import_module(_full_name(home)), name)
+        found = globals()[name] = getattr(import_module(f"handrail.{home}"), name)
         return found
+    if name in _ADDED:
+        plugins = import_module("handrail.plugins")
+        if name in plugins.list_added("names"):
+            found = globals()[name] = plugins.load("names", name)
+            return found
     raise AttributeError(f"module 'handrail' has no attribute {name!r}")
-
-
-def _full_name(home: str) -> str:
-    return home if home.startswith("handrail_") else f"handrail.{home}"
 
 
 def __dir__() -> list[str]:

@@ -213,7 +213,7 @@ class Context(Struct, Generic[D]):
 
         The time that a person takes is the call's own, so give the tool a long `timeout_s`. Ask before anything is
         changed: a client of the Model Context Protocol may make the call again with the answer, and the tool then
-        starts again. A write that asks declares `interrupts="before"`.
+        starts again. A write that asks declares `hr.Write(interrupts="before")`.
 
         Args:
             schema: A JSON Schema: an object whose properties are texts, numbers, booleans or enums.

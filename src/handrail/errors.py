@@ -108,8 +108,22 @@ class Failure(Struct, frozen=True):
 
 
 def describe_install(extras: str) -> str:
-    """Return how extras are installed, such as `mcp` or `postgres,sql`: handrail is not on PyPI, so from a clone."""
-    return f"pip install -e '.[{extras}]' in a clone of handrail"
+    """Return the command that installs extras, such as `mcp` or `postgres,sql`, as handrail itself was installed."""
+    # here: programs that lack nothing need no search for what is installed
+    import json
+    from importlib import metadata
+    from urllib.parse import urlsplit
+    from urllib.request import url2pathname
+
+    try:
+        known = metadata.distribution("handrail").read_text("direct_url.json")
+    except metadata.PackageNotFoundError:
+        known = None
+    origin = json.loads(known or "{}")
+    if origin.get("dir_info", {}).get("editable"):
+        folder = url2pathname(urlsplit(origin["url"]).path)
+        return f"pip install -e '{folder}[{extras}]'"
+    return f"pip install 'handrail[{extras}]'"
 
 
 class HandrailError(Exception):

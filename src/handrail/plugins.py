@@ -2,6 +2,13 @@
 
 Nothing is imported before it is asked for. Where a location of ours is a table, the part is in it under its name.
 An entry point of the group `handrail.dialects` (`handrail.stores`, `handrail.models`, ...) names a module or an object.
+
+The packages that are installed with this one, which does not name them, add their parts by two further groups of the
+same distribution, so that only its own entry points are read:
+
+* `handrail.parts` names a table of locations by kind and name;
+* `handrail.commands` names a table `COMMANDS` of the commands of `handrail`, each with the first line of its help. The
+  command `gateway` is `command` in the module `gateway` beside that table, and `serve mcp` that in `serve_mcp`.
 """
 
 from __future__ import annotations
@@ -9,6 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from difflib import get_close_matches
+from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -20,44 +28,6 @@ if TYPE_CHECKING:
 else:
     metadata = _lazy.module("importlib.metadata")
 
-
-# fmt: off
-_PROMPTS = {
-    "deepseek": ("deepseek-r1", "deepseek-v3", "deepseek-v3.1", "deepseek-v3.2", "deepseek-v4"),
-    "hermes": ("hermes", "hermes-2-pro", "hermes-vllm", "qwen2.5", "qwen3"),
-    "llama3": (
-        "llama3", "llama3.1", "llama3.2", "llama3.3", "llama3-vllm", "llama3.2-vllm", "llama3-pythonic", "llama4",
-    ),
-    "mistral": (
-        "mistral", "mistral-v2", "mistral-v3", "mistral-v3-tekken", "mistral-nemo", "mistral-vllm",
-        "mistral-vllm-parallel", "mistral-v7", "mistral-v7-tekken", "mistral-v11", "mistral-v13", "devstral",
-    ),
-    "more_families": (
-        "qwen3-coder", "qwen3.5", "glm4", "kimi-k2", "kimi-k2-thinking", "harmony", "gpt-oss",
-        "minimax-m2", "granite3", "lfm2", "nemotron-nano-v2", "gemma4",
-    ),
-    "newer_families": ("glm4.7", "granite4", "granite4.1", "nemotron3", "minimax-m3"),
-    "further_families": (
-        "qwq", "mimo", "step3.5", "seed-oss", "ling3", "spark", "laguna", "xlam", "xlam-llama", "toolace",
-        "internlm2", "functionary-v3.1", "hy3", "command-r7b", "reka", "phi4-mini",
-    ),
-    "react": ("react",),
-}
-UNPROMPTED = (
-    "apertus", "apriel", "command-a", "command-r", "ernie4.5", "firefunction-v2",
-    "functionary-v3.2", "functiongemma", "functools", "generic-json", "gigachat", "granite-20b",
-    "hunyuan", "jamba", "kimi-k3", "longcat", "minicpm5", "muse", "olmo3",
-    "plain", "step3",
-)
-"""Dialects that read answers and write no prompts, so that no model can be asked in them."""
-# fmt: on
-PROMPTS: dict[str, str] = {
-    name: f"handrail_openmodels.prompts.{module}:DIALECTS"
-    for module, names in _PROMPTS.items()
-    for name in names
-}
-"""Where the prompts of open models are, by the name of their dialect. A model is named with it too, unless a provider
-has the name: `hermes:NAME@ADDRESS`."""
 
 FORMS = {"mcp": "handrail.dialects.wires.mcp:MCP"}
 """In what form tools are described beside those of dialects: no model is asked in these."""
@@ -73,8 +43,6 @@ _OURS: dict[str, Mapping[str, str] | str] = {
         "gemini-interactions": "handrail.dialects.wires.interactions:DIALECT",
         "cohere": "handrail.dialects.wires.cohere:DIALECT",
         "bedrock": "handrail.dialects.wires.bedrock:DIALECT",
-        **PROMPTS,
-        **dict.fromkeys(UNPROMPTED, "handrail_openmodels.prompts.read_only:DIALECTS"),
     },
     "models": "handrail.models.provider_table:MODELS",
     "stores": {
@@ -83,23 +51,13 @@ _OURS: dict[str, Mapping[str, str] | str] = {
         "postgres": "handrail.stores.postgres:PostgresStore",
         "postgresql": "handrail.stores.postgres:PostgresStore",
     },
-    "dispatchers": {
-        "lease": "handrail.dispatch.lease:LeaseDispatcher",
-        "procrastinate": "handrail.dispatch.procrastinate:ProcrastinateDispatcher",
-    },
-    "segment_rows": {"chosen": "handrail.dispatch.choice:enqueue_chosen"},
     "selectors": dict.fromkeys(
         ("auto", "all", "bm25", "search", "two-stage"),
         "handrail.selectors.strategies:SELECTORS",
     ),
     "sandboxes": dict.fromkeys(
-        ("container", "bubblewrap", "process", "wasm", "monty"),
-        "handrail.sandboxes.builtin:KNOWN",
+        ("container", "bubblewrap", "process"), "handrail.sandboxes.builtin:KNOWN"
     ),
-    "notifiers": {
-        "mail": "handrail_toolbox.notifying:mail_from",
-        "webhook": "handrail_toolbox.notifying:Webhook",
-    },
     "observers": {"otel": "handrail.observers.otel:Tracing"},
     "approvers": {"terminal": "handrail.approvers.terminal:TerminalApprover"},
 }
@@ -120,18 +78,50 @@ def _own_names(kind: str) -> Mapping[str, str]:
 
 def _import(location: str) -> Any:
     module, _, attribute = location.partition(":")
-    return getattr(import_module(module), attribute)
+    return (
+        getattr(import_module(module), attribute)
+        if attribute
+        else import_module(module)
+    )
+
+
+def list_added(kind: str) -> Mapping[str, str]:
+    """Return where the parts of a kind are that packages beside this one add, by name.
+
+    Kinds that nobody else can add to: `names` are attributes of `handrail`, `commands` are commands, and `help` has the
+    first line of the help of each.
+    """
+    return _added().get(kind, {})
+
+
+@cache
+def _added() -> Mapping[str, Mapping[str, str]]:
+    added: dict[str, dict[str, str]] = {}
+    try:
+        points = metadata.distribution("handrail").entry_points
+    except metadata.PackageNotFoundError:
+        return added
+    for point in points.select(group="handrail.parts"):
+        for kind, locations in point.load().items():
+            added.setdefault(kind, {}).update(locations)
+    for point in points.select(group="handrail.commands"):
+        for name, line in point.load().items():
+            module = re.sub(r"\W", "_", name)
+            added.setdefault("help", {})[name] = line
+            added.setdefault("commands", {})[name] = f"{point.module}.{module}:command"
+    return added
 
 
 def list_names(kind: str) -> list[str]:
     """Return the names that `load` takes for a kind of part, ours first."""
     theirs = [point.name for point in metadata.entry_points(group=f"handrail.{kind}")]
-    return list(dict.fromkeys([*_own_names(kind), *theirs]))
+    return list(dict.fromkeys([*_own_names(kind), *list_added(kind), *theirs]))
 
 
 def list_writers() -> list[str]:
     """Return the names of the dialects in which a model can be asked."""
-    return [name for name in list_names("dialects") if name not in UNPROMPTED]
+    readers = list_added("readers")
+    return [name for name in list_names("dialects") if name not in readers]
 
 
 def load(kind: str, name: str) -> Any:
@@ -140,7 +130,7 @@ def load(kind: str, name: str) -> Any:
     Raises:
         ConfigError: No part has that name; the message lists those that there are.
     """
-    if location := _own_names(kind).get(name):
+    if location := _own_names(kind).get(name) or list_added(kind).get(name):
         part = _import(location)
         return part[name] if isinstance(part, Mapping) else part
     for point in metadata.entry_points(group=f"handrail.{kind}"):
@@ -153,6 +143,5 @@ def load(kind: str, name: str) -> Any:
     hint = ""
     if near:
         hint = f"did you mean {' or '.join(map(repr, near))}? "
-    raise ConfigError(
-        f"there is no {kind.removesuffix('s')} {name!r}; {hint}known are {', '.join(names)}"
-    )
+    known = f"known are {', '.join(names)}" if names else "no installed package has any"
+    raise ConfigError(f"there is no {kind.removesuffix('s')} {name!r}; {hint}{known}")

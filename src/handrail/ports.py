@@ -49,7 +49,7 @@ from handrail.records import (
 class Store(Protocol):
     """Stores which writes were started and how they ended, and results too large for a model.
 
-    `tests/stores/contract.py` is the suite that every store inherits.
+    Test yours with `handrail.testing.contracts.stores.StoreContract`, as ours are tested.
     """
 
     def claim(self, claim: Claim) -> StoreAnswer[Claimed]:
@@ -121,7 +121,7 @@ class ConnectedStore(Protocol):
 class RunStore(Protocol):
     """A store that also keeps runs, so that another process can resume them.
 
-    `tests/stores/contract.py` is the suite that every one inherits.
+    Test yours with `handrail.testing.contracts.runs.RunContract`, as ours are tested.
     """
 
     def begin_run(
@@ -222,7 +222,7 @@ class SubmittedRunStore(RunStore, Protocol):
     """A store whose runs can be submitted to workers; see `dispatch`.
 
     Whoever answers the last question of a submitted run, in whatever process, enqueues its next segment in the same
-    transaction. `tests/dispatch/submitted_contract.py` is the suite that every one inherits.
+    transaction.
     """
 
     def submit_run(
@@ -273,13 +273,10 @@ class SubmittedRunStore(RunStore, Protocol):
         """Note why a worker handed a segment back, for people."""
         ...
 
-    def sweep_submitted(self, dispatcher: str) -> StoreAnswer[int]:
+    def sweep_submitted(self) -> StoreAnswer[int]:
         """Enqueue what must go on and has no segment: runs with a question that has expired, and lost segments.
 
         Any number of workers may call it at once.
-
-        Args:
-            dispatcher: The kind of dispatcher that lost segments go to.
 
         Returns:
             How many runs were enqueued. A sweep may leave some for the next one.
@@ -307,10 +304,7 @@ class SubmittedRunStore(RunStore, Protocol):
 
 @runtime_checkable
 class LimitStore(Protocol):
-    """A store that counts the rates and breakers of tools for all processes that use it, by its own clock.
-
-    `tests/stores/limit_contract.py` is the suite that every one inherits.
-    """
+    """A store that counts the rates and breakers of tools for all processes that use it, by its own clock."""
 
     def take_starts(
         self, bucket: str, *, starts: int, seconds: float, most: int, longest_s: float
@@ -626,27 +620,6 @@ class Selector(Protocol):
         ...
 
 
-class WarmStart(Struct, frozen=True):
-    """How a sandbox may run a job by forking a warm process instead of starting a program.
-
-    The process has imported code, and nothing else; it has seen no call. A sandbox that starts programs only takes the
-    job's `argv`, which does the same.
-
-    Attributes:
-        path: `sys.path` of the process.
-        prepare: What imports the code, once, as `module:name`.
-        prepared: The arguments for that.
-        function: What each call runs, as `module:name`; it takes the arguments and ends the process.
-        arguments: Of this call.
-    """
-
-    path: Sequence[str]
-    prepare: str
-    prepared: Sequence[str]
-    function: str
-    arguments: Sequence[str]
-
-
 class SandboxJob(Struct, frozen=True):
     """A program to run in a sandbox.
 
@@ -659,7 +632,6 @@ class SandboxJob(Struct, frozen=True):
         output_bytes: How much of its output to each of stdout and stderr is returned; the rest is dropped.
         returned_bytes: The total size of the files returned, among those that it made or changed.
         returned_files: How many of these files are returned.
-        warm: How it may be started faster; None for a job that is only a program.
     """
 
     argv: Sequence[str]
@@ -670,7 +642,6 @@ class SandboxJob(Struct, frozen=True):
     output_bytes: int = 64 * 1024
     returned_bytes: int = 8 * 1024 * 1024
     returned_files: int = 20
-    warm: WarmStart | None = None
 
 
 class JobEnded(Struct, frozen=True):

@@ -36,6 +36,12 @@ def crash(request: pytest.FixtureRequest, tmp_path: Path) -> Crash:
     return Crash(Boundary(request.param), f"sqlite:///{tmp_path}/crash.db")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the markers of `handrail.testing.contracts`."""
+    config.addinivalue_line("markers", "slow: takes seconds")
+    config.addinivalue_line("markers", "proof: kills processes")
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add `--record-cassettes`."""
     purpose = "ask real models and run real tools, and record their answers in the cassettes of the tests that run"

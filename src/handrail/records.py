@@ -176,9 +176,8 @@ class Submission(Struct, frozen=True):
     """How a run that was submitted is carried out by workers.
 
     Attributes:
-        dispatcher: The kind of dispatcher that its segments go to; `chosen` is the one that the store has.
         queue: Workers take segments from the queues that they name.
-        priority: Larger first, among the waiting segments of one scope.
+        priority: Above 0 for a run that does not wait behind the others of its scope: scopes take turns all the same.
         tools: The tools that a worker must have, by name.
         segment: The number of the segment that is enqueued, under way, or was the last one.
         deaths: How many workers in a row died in the segment.
@@ -188,7 +187,6 @@ class Submission(Struct, frozen=True):
         model_wait: How the run waits for its model, or has waited last.
     """
 
-    dispatcher: str = "chosen"
     queue: str = "default"
     priority: int = 0
     tools: Sequence[str] = ()

@@ -274,7 +274,7 @@ class Runtime:
                 and the same word then counts only if it names that question (`Approval.question`).
             passes: Exceptions of these types that a tool raises are raised here, once every call has its result: the
                 control flow of a loop around. A read leaves nothing behind. A write is in doubt and does not run again,
-                unless its tool declares `interrupts="before"`.
+                unless its tool declares `hr.Write(interrupts="before")`.
             options: As for `call`.
 
         Raises:

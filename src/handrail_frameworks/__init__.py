@@ -7,3 +7,10 @@ and handrail checks, records and limits its calls.
 Rule 1: an adapter uses the public interface of a runtime, and nothing else here knows a framework.
 Rule 2: identity comes from the framework: its conversation is the run, its call ids are those of the calls.
 """
+
+from collections.abc import Mapping
+
+PARTS: Mapping[str, Mapping[str, str]] = {
+    "names": {"adopt": "handrail_frameworks.adopting:adopt"},
+}
+"""What this package adds to `handrail`; see `handrail.plugins`."""

@@ -118,7 +118,10 @@ def may_ask(runtime: Runtime, name: str) -> bool:
     ) >= RISKS.index(policy.ask_from)
     is_simple = type(policy) is Policy and not policy.rules
     return (
-        asks_by_risk or bool(tool.approve) or tool.on_repeat == "ask" or not is_simple
+        asks_by_risk
+        or bool(tool.approve)
+        or tool.write.on_repeat == "ask"
+        or not is_simple
     )
 
 

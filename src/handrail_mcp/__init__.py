@@ -6,6 +6,7 @@
 The wire is the package `mcp` (`pip install -e '.[mcp]'`), which is imported when one of these names is first used.
 """
 
+from collections.abc import Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,14 @@ if TYPE_CHECKING:
     from handrail_mcp.toolset import McpToolset as McpToolset
     from handrail_mcp.toolset import connect as connect
     from handrail_mcp.toolset import tools as tools
+
+PARTS: Mapping[str, Mapping[str, str]] = {
+    "names": {"mcp": "handrail_mcp"},
+    "places": {"mcp": "handrail_mcp.commands.places:tools_at"},
+    "pins": {"mcp": "handrail_mcp.pins:Pins"},
+    "stories": {"mcp": "handrail_mcp.demo.mcp_story:play"},
+}
+"""What this package adds to `handrail`; see `handrail.plugins`."""
 
 _HOME_OF = {
     name: home

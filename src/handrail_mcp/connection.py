@@ -9,7 +9,8 @@
 The connection lives on one event loop, its home. Code on another loop or in another thread may use it just as well.
 
 Rule 1: a request is sent once. It is sent again only where the first one provably did nothing: the server answered
-        that it does not know the session (HTTP 404), or that our headers do not fit (-32020).
+        that it does not know the session (HTTP 404), or that our headers do not fit (-32020). Where it says only in
+        words that it does not know the session, a request is sent again that may be carried out twice.
 Rule 2: every wait ends: connecting after `connect_s`, a call after its `timeout_s`, or after `idle_s` without progress.
         The server is then asked to cancel the request.
 Rule 3: what goes wrong is one `ServerError` with one sentence that names the server; an error that the server itself
@@ -44,9 +45,9 @@ from handrail_mcp.delivery import (
     ServerTimeout,
 )
 from handrail_mcp.link import Callbacks, Link, Watch, describe
-from handrail_mcp.remote import MessageTooLong
 from handrail_mcp.server_settings import DEFAULT_CONNECT_S
 from handrail_mcp.targets import Target
+from handrail_mcp.transports.remote import MessageTooLong
 
 T = TypeVar("T")
 CallAnswer: TypeAlias = "types.CallToolResult | types.InputRequiredResult"
@@ -65,7 +66,6 @@ _CALL_ANSWER: TypeAdapter[CallAnswer] = TypeAdapter(
     types.CallToolResult | types.InputRequiredResult
 )
 _EXIT_S = 3.0
-_CLOSED_CODES = (types.CONNECTION_CLOSED,)
 
 
 class McpConnection:
@@ -162,6 +162,14 @@ class McpConnection:
         """The end of what a child wrote to its standard error."""
         return self._current.stderr if self._current is not None else ""
 
+    def take_faults(self) -> list[str]:
+        """Return sentences about what was left out of the server's lists, once."""
+        link = self._current
+        if link is None:
+            return []
+        faults, link.faults = link.faults, []
+        return faults
+
     @property
     def _client(self) -> Client | None:
         return self._current.client if self._current is not None else None
@@ -206,7 +214,7 @@ class McpConnection:
         """Send something and return the answer.
 
         Args:
-            send: Sends it with the session that it is given; called again only after a 404 (rule 1).
+            send: Sends it with the session that it is given; called again where the session is lost (rule 1).
             timeout_s: Seconds until the answer must be there; without it, `connect_s`.
             delivery: Filled with what becomes of the request.
 
@@ -215,7 +223,7 @@ class McpConnection:
             MCPError: The server answered with an error.
         """
         limit_s = self.connect_s if timeout_s is None else timeout_s
-        given = delivery or Delivery()
+        given = delivery or Delivery(may_repeat=True)
         return await self._at_home(lambda: self._exchange(send, given, limit_s))
 
     async def call(
@@ -285,14 +293,18 @@ class McpConnection:
         """
         cursor: str | None = None
         cursors: set[str] = set()
+        first: Any = None
         while True:
             params = types.PaginatedRequestParams(cursor=cursor)
             page = await self.request(
                 lambda session, params=params: fetch(session, params)  # type: ignore[misc]
             )
+            first = first or page
+            if cursor == "" and page == first:
+                return  # of a server to which an empty cursor means the end, and which begins again
             yield page
             cursor = page.next_cursor
-            if not cursor:
+            if cursor is None:
                 return
             if cursor in cursors:
                 raise ServerBrokeOff(self.name, "lists without end: it repeats a page")
@@ -477,11 +489,11 @@ class McpConnection:
                 except MCPError:
                     if is_last or not delivery.session_lost:
                         raise
-                # A 404 proves that nothing was done (2025-11-25, basic/transports, session management).
-                link.retire()
-                delivery.session_lost = False
-                delivery.sent = False
-                delivery.status = None
+                    link.retire()
+                    # 404 proves that nothing was done (2025-11-25, basic/transports, session management)
+                    if delivery.status != 404 and not delivery.may_repeat:
+                        raise
+                delivery.forget()
         raise AssertionError("unreachable")
 
     async def _send(
@@ -525,7 +537,9 @@ class McpConnection:
         if delivery.error is not None:
             return ServerBrokeOff(self.name, f"broke off: {describe(delivery.error)}")
         if delivery.is_open:
-            return ServerBrokeOff(self.name, f"answered with HTTP {delivery.status}")
+            said = f": {describe(error)}" if delivery.answered else ""
+            happened = f"answered with HTTP {delivery.status}{said}"
+            return ServerBrokeOff(self.name, happened)
         if delivery.is_unreadable or _is_unread(delivery, error):
             # the SDK reports it as an error from the server, as if the server had refused the request
             return ServerBrokeOff(
@@ -534,7 +548,7 @@ class McpConnection:
             )
         if link.too_long:
             return ServerBrokeOff(self.name, f"broke off: {MessageTooLong()}")
-        if error.code in _CLOSED_CODES:
+        if error.code == types.CONNECTION_CLOSED and not delivery.answered:
             self._note_lost(link)
             return ServerBrokeOff(self.name, _describe_end(link), details=link.stderr)
         return None

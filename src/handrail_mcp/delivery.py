@@ -30,8 +30,11 @@ class Delivery:
         kind: The content type of the answer, in lower case.
         retry_after: The header `Retry-After` of the answer.
         error: Why there is no answer.
-        session_lost: The server does not know the session any more, which proves that it did nothing.
+        session_lost: The server says that it does not know the session any more.
         sent: Whether it was handed to the connection.
+        answered: Whether the server itself answered it, by an error or a result. The SDK reports what it cannot
+            read, and the end of a connection, by errors as of a server.
+        may_repeat: Whether sending it twice does no more than sending it once.
         caller: Whatever the caller wants to find again in a callback of this request.
     """
 
@@ -41,7 +44,14 @@ class Delivery:
     error: Exception | None = None
     session_lost: bool = False
     sent: bool = False
+    answered: bool = False
+    may_repeat: bool = False
     caller: Any = None
+
+    def forget(self) -> None:
+        """Forget what became of the request, which is sent again."""
+        self.status = None
+        self.session_lost = self.sent = self.answered = False
 
     @property
     def was_not_sent(self) -> bool:

@@ -10,15 +10,14 @@ https://modelcontextprotocol.io/specification/2025-11-25/schema#toolannotations
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 from mcp import types
 
 from handrail.calls import Confidentiality, Integrity
+from handrail.tools.settings import Sends, change_group
 from handrail.tools.tool import ToolSettings
-
-Trust: TypeAlias = Literal["none", "hints"]
-"""Whether the hints of a server count."""
+from handrail_mcp.server_settings import Trust
 
 UNTRUSTED = "untrusted"
 """The tag of a tool whose results come from the open world, such as the web."""
@@ -67,15 +66,14 @@ def declare(
         results: The label of what the tools of the server return, unless an override says otherwise; so is
             `confidentiality`.
     """
-    declared: dict[str, Any] = {
-        **read_hints(hints, trust),
-        "confidentiality": confidentiality,
-    }
-    if not override.get("directory"):
-        declared["trust"] = results
+    declared: dict[str, Any] = dict(read_hints(hints, trust))
     if "effect" in override:
         for setting in _FOLLOWS_FROM_EFFECT:
             declared.pop(setting, None)
-    declared.update(override)
+    sends = Sends(confidentiality=confidentiality)
+    sends = change_group("sends", sends, override.get("sends", {}))
+    if not sends.directory:
+        sends = Sends(trust=results).changed(sends)
+    declared.update(override, sends=sends)
     settings: ToolSettings = declared  # type: ignore[assignment]
     return settings

@@ -7,29 +7,34 @@ session, and ask it to end.
 from __future__ import annotations
 
 import asyncio
-import sys
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
-from typing import Any, Self
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
 
 import anyio
 from mcp import Client, types
 from mcp.client.session import ClientSession
-from mcp.shared.dispatcher import Dispatcher
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import SessionMessage
 from msgspec import Struct
+from pydantic import ValidationError
 
 from handrail import logs
-from handrail_mcp.child import ChildLines, ServerProcess, hold_child, open_child
 from handrail_mcp.delivery import CURRENT, Delivery, ServerNotReached
-from handrail_mcp.remote import MOST_MESSAGE_BYTES, MessageTooLong, open_remote
-from handrail_mcp.targets import Address, ServerProgram, Target
-from handrail_mcp.wire.dispatcher import LineDispatcher
-from handrail_mcp.wire.posts import PostDispatcher
+from handrail_mcp.targets import Address, Target
+from handrail_mcp.transports.child import ServerProcess, hold_child
+from handrail_mcp.transports.lenient import mend_result
+from handrail_mcp.transports.messages import Received
+from handrail_mcp.transports.remote import MessageTooLong, open_remote
+from handrail_mcp.transports.streams import Incoming, Outgoing
 
 _CLOSE_S = 2.5
 """How long a link may take to end: a child ends within 1.2 s, and the end of a session over HTTP is sent."""
+
+_MOST_ASKED = 10_000
+"""Requests without an answer that are remembered. Of older ones an odd result stays as it is."""
+
+_MOST_FAULTS = 100
 
 Watch = Callable[[str, Any], None]
 """Sees each message: `sent` or `received`, and the message as JSON."""
@@ -56,7 +61,7 @@ class Link:
     Attributes:
         ready: Set to the session once the handshake is done, or to why there is none.
         lost: Whether it has ended, or is about to.
-        exit_code: Of a child, once it has ended.
+        faults: Sentences about entries of the server's lists that were left out.
     """
 
     def __init__(
@@ -80,6 +85,8 @@ class Link:
         self.too_long = False
         self.child: ServerProcess | None = None
         self.client: Client | None = None
+        self.faults: list[str] = []
+        self._asked: dict[str, tuple[str, Delivery | None]] = {}
         self._under_way = 0
         self._closing = asyncio.Event()
         self.ready: asyncio.Future[ClientSession] = (
@@ -175,8 +182,6 @@ class Link:
                     message_handler=self.callbacks.message,
                     log_level=self.callbacks.log_level,
                 )
-                if sys.platform != "win32" or isinstance(self.target, Address):
-                    client._connect = self._connect
                 await client.__aenter__()
         except BaseException:
             if clock.expired():
@@ -190,36 +195,31 @@ class Link:
             self.lost = True
             await client.__aexit__(None, None, None)
 
-    async def _connect(self, stack: AsyncExitStack, *_: Any) -> Dispatcher[Any]:
-        """Open the transport; return what the SDK's session sends its requests by, in place of its own."""
-        if isinstance(self.target, ServerProgram):
-            self.child = child = await ServerProcess.start(self.target)
-            await stack.enter_async_context(hold_child(child))
-            return LineDispatcher(ChildLines(child, self))
-        remote = open_remote(self.target, self.connect_s)
-        client, streams = await stack.enter_async_context(remote)
-        return PostDispatcher(
-            Incoming(streams[0], self),
-            Outgoing(streams[1], self),
-            client=client,
-            url=self.target.url,
-            most_bytes=MOST_MESSAGE_BYTES,
-            look_at_sent=self.look_at_sent,
-            look_at_received=self.look_at_received,
-        )
-
     @asynccontextmanager
     async def _open(self) -> AsyncIterator[Any]:
-        """Open the transport of a server whose pipes the event loop cannot wait for."""
-        assert isinstance(self.target, ServerProgram)
-        self.child = await ServerProcess.start(self.target)
-        async with open_child(self.child) as (read_stream, write_stream):
-            yield Incoming(read_stream, self), Outgoing(write_stream, self)
+        """Open the transport, and look at each message that goes through it."""
+        if isinstance(self.target, Address):
+            async with open_remote(self.target, self.connect_s) as (source, target):
+                yield (
+                    Incoming(lambda: self._receive(source.receive), source),
+                    Outgoing(lambda item: self._send(target.send, item), target),
+                )
+            return
+        self.child = child = await ServerProcess.start(self.target)
+        async with hold_child(child):
+            yield (
+                Incoming(lambda: self._receive(child.read_message)),
+                Outgoing(lambda item: self._send(child.write_message, item)),
+            )
 
     # ------------------------------------------------------------------ what goes through
 
-    def look_at_received(self, item: SessionMessage | Exception) -> None:
-        """Note what was received; called for each item before the SDK reads it."""
+    async def _receive(self, receive: Callable[[], Awaitable[Received]]) -> Received:
+        try:
+            item = await receive()
+        except (anyio.EndOfStream, anyio.ClosedResourceError):
+            self.lost = True
+            raise
         if isinstance(item, MessageTooLong):
             self.too_long = True
             self.lost = True
@@ -228,16 +228,39 @@ class Link:
         else:
             if self.watch is not None:
                 self.watch("received", _as_json(item))
-            make_readable(item.message)
+            self._mend(item.message)
+        return item
 
-    def look_at_end(self) -> None:
-        """Note that nothing is received any more."""
-        self.lost = True
+    def _mend(self, message: types.JSONRPCMessage) -> None:
+        """Make an answer readable to the SDK, and note that there is one."""
+        if not isinstance(message, types.JSONRPCResponse | types.JSONRPCError):
+            return
+        if message.id is None and len(self._asked) == 1:
+            (message.id,) = self._asked
+        method, delivery = self._asked.pop(str(message.id), ("", None))
+        if isinstance(message, types.JSONRPCResponse):
+            version = self.client.protocol_version if self.client is not None else ""
+            faults = mend_result(self.server, method, version, message.result)
+            self.faults += faults[: _MOST_FAULTS - len(self.faults)]
+        elif self.child is not None and delivery is not None:
+            # over HTTP the transport itself answers in the place of a server
+            delivery.answered = True
 
-    def look_at_sent(self, item: SessionMessage) -> None:
-        """Note what is sent."""
+    async def _send(
+        self, send: Callable[[SessionMessage], Awaitable[None]], item: SessionMessage
+    ) -> None:
         if self.watch is not None:
             self.watch("sent", _as_json(item))
+        match item.message:
+            case types.JSONRPCRequest(id=id_, method=method):
+                self._asked[str(id_)] = method, CURRENT.get()
+                if len(self._asked) > _MOST_ASKED:
+                    del self._asked[next(iter(self._asked))]
+            case types.JSONRPCNotification(
+                method="notifications/cancelled", params=params
+            ):
+                self._asked.pop(str((params or {}).get("requestId")), None)
+        await send(item)
 
     def _note_broken_line(self) -> None:
         self.broken_lines += 1
@@ -255,7 +278,7 @@ class Link:
         """Return why there is no connection, in one sentence."""
         failure = ServerNotReached(
             self.server,
-            self._describe(error, delivery),
+            self._describe(flatten(error) if error is not None else None, delivery),
             target=str(self.target),
             details=self.stderr,
         )
@@ -267,6 +290,8 @@ class Link:
             return f"cannot be used: {MessageTooLong()}"
         if isinstance(error, TimeoutError):
             return f"did not answer within {self.connect_s:g} s"
+        if isinstance(error, RuntimeError | ValidationError):
+            return f"cannot be used: {describe(error)}"  # a version that nobody here speaks
         if self.child is not None and self._has_exited_by_itself():
             return f"ended at once, with exit code {self.child.process.returncode}"
         if delivery.error is not None:
@@ -277,7 +302,7 @@ class Link:
             return f"cannot be started: {describe(error)}"
         if isinstance(error, asyncio.CancelledError):
             return "was closed while it was being connected"
-        reason = describe(flatten(error)) if error is not None else "it was closed"
+        reason = describe(error) if error is not None else "it was closed"
         return f"cannot be connected to: {reason}"
 
     def _has_exited_by_itself(self) -> bool:
@@ -311,106 +336,3 @@ def _describe_us() -> types.Implementation:
 
 def _as_json(item: SessionMessage) -> Any:
     return item.message.model_dump(by_alias=True, mode="json", exclude_unset=True)
-
-
-_CONTENT_TYPES = frozenset({"text", "image", "audio", "resource", "resource_link"})
-
-
-def make_readable(message: types.JSONRPCMessage) -> None:
-    """Repair faults whose meaning is clear, but which would make a whole answer unreadable to the SDK.
-
-    Content of an unknown type becomes a sentence, and a schema without a type that of an object.
-    """
-    if not isinstance(message, types.JSONRPCResponse):
-        return
-    contents = message.result.get("content")
-    if isinstance(contents, list):
-        for number, content in enumerate(contents):
-            contents[number] = _make_content_readable(content)
-    tools = message.result.get("tools")
-    if isinstance(tools, list):
-        for tool in tools:
-            _add_types(tool)
-
-
-def _make_content_readable(content: Any) -> Any:
-    kind = content.get("type") if isinstance(content, dict) else None
-    if kind in _CONTENT_TYPES:
-        return content
-    named = str(kind)[:40] if kind is not None else "of no type"
-    return {"type": "text", "text": f"[unsupported content: {named}]"}
-
-
-def _add_types(tool: Any) -> None:
-    if not isinstance(tool, dict):
-        return
-    for name in ("inputSchema", "outputSchema"):
-        schema = tool.get(name)
-        if isinstance(schema, dict):
-            schema.setdefault("type", "object")
-
-
-class Incoming:
-    """The stream of received messages, each of which the link looks at first."""
-
-    def __init__(self, stream: Any, link: Link) -> None:
-        self._stream = stream
-        self._link = link
-
-    @property
-    def last_context(self) -> Any:
-        """The context in which the last message was received, where the transport has one."""
-        return getattr(self._stream, "last_context", None)
-
-    async def receive(self) -> Any:
-        """Return the next message."""
-        try:
-            item = await self._stream.receive()
-        except (anyio.EndOfStream, anyio.ClosedResourceError):
-            self._link.lost = True
-            raise
-        self._link.look_at_received(item)
-        return item
-
-    async def aclose(self) -> None:
-        """Close the stream."""
-        await self._stream.aclose()
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Any:
-        try:
-            return await self.receive()
-        except anyio.EndOfStream:
-            raise StopAsyncIteration from None
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        await self.aclose()
-
-
-class Outgoing:
-    """The stream of sent messages, each of which the link looks at first."""
-
-    def __init__(self, stream: Any, link: Link) -> None:
-        self._stream = stream
-        self._link = link
-
-    async def send(self, item: SessionMessage) -> None:
-        """Send a message."""
-        self._link.look_at_sent(item)
-        await self._stream.send(item)
-
-    async def aclose(self) -> None:
-        """Close the stream."""
-        with suppress(anyio.ClosedResourceError):
-            await self._stream.aclose()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        await self.aclose()

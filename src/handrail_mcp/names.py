@@ -9,30 +9,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Sequence
 from hashlib import sha256
-
-from msgspec import Struct
 
 MOST_CHARS = 64
 """The longest name that every provider accepts."""
 
 _DIGEST_CHARS = 8
 _UNACCEPTABLE = re.compile(r"[^a-zA-Z0-9_-]")
-
-
-class Named(Struct, frozen=True):
-    """The names of a server's tools, both ways.
-
-    Attributes:
-        here: A tool's name here, by its name at the server.
-        there: The other way round.
-        collisions: Names at the server that have no distinct name here, such as one that it lists twice.
-    """
-
-    here: dict[str, str]
-    there: dict[str, str]
-    collisions: list[str]
 
 
 def make_name(prefix: str, name: str) -> str:
@@ -56,19 +40,14 @@ def make_name(prefix: str, name: str) -> str:
     return f"{acceptable}_{digest}"
 
 
-def name_tools(prefix: str, names: Iterable[str]) -> Named:
-    """Return the names of a server's tools, without any that collide."""
-    listed = list(names)
-    times = Counter(make_name(prefix, name) for name in listed)
-    here: dict[str, str] = {}
-    collisions: list[str] = []
-    for name in listed:
-        made = make_name(prefix, name)
-        if times[made] == 1:
-            here[name] = made
-        elif name not in collisions:
-            collisions.append(name)
-    return Named(here, {made: name for name, made in here.items()}, collisions)
+def name_tools(prefix: str, names: Sequence[str]) -> dict[str, str | None]:
+    """Return what a server's tools are called here, by their names there; None where two would have one name."""
+    made = [make_name(prefix, name) for name in names]
+    times = Counter(made)
+    return {
+        name: here if times[here] == 1 else None
+        for name, here in zip(names, made, strict=True)
+    }
 
 
 def make_prefix(server: str) -> str:

@@ -45,7 +45,7 @@ class Leave(Exception):
 
     Args:
         how: An error of the protocol, or what must be asked of the client before the call can go on. A read leaves
-            nothing behind; a write is in doubt, unless its tool declares `interrupts="before"`.
+            nothing behind; a write is in doubt, unless its tool declares `hr.Write(interrupts="before")`.
     """
 
     def __init__(self, how: MCPError | types.InputRequiredResult) -> None:

@@ -9,6 +9,7 @@ Rule 2: an answer that says the request was refused is a call without effect; an
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -126,7 +127,8 @@ class McpTool(BaseTool):
     async def run(self, /, **given: Any) -> Any:
         """Call the tool and return what its result means."""
         context: Context[Any] = given.pop(_CONTEXT)
-        delivery = Delivery(caller=self.name)
+        may_repeat = not self.writes or self.replay == "key"
+        delivery = Delivery(caller=self.name, may_repeat=may_repeat)
         try:
             result = await self._call(given, context, delivery)
         except ServerError as error:
@@ -299,6 +301,8 @@ class McpTool(BaseTool):
         texts = [
             each.text for each in result.content if isinstance(each, types.TextContent)
         ]
+        if failure is None and result.structured_content:
+            texts.append(json.dumps(result.structured_content, ensure_ascii=False))
         text = "\n".join(texts)[:_MOST_TEXT_CHARS].strip()
         return ToolError(
             "TOOL_FAILED", text or f"`{self.name}` failed without saying why."
@@ -317,9 +321,9 @@ class McpTool(BaseTool):
                     f"The result of `{self.name}` does not fit what its server promised: {fault}",
                     suggestion="Go on without it, or tell the user.",
                 )
-            # done is done: what it says in words is all that can be relied on
+            # done is done: what it says in words can be relied on best
             logs.log.warning("a result of %s does not fit: %s", self.name, fault)
-            return read_contents(result.content)
+            return read_contents(result.content) if result.content else structured
         media = [
             part
             for part in map(read_content, result.content)

@@ -17,9 +17,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args, get_origin
 
-from msgspec import Struct
+from msgspec import Struct, ValidationError, convert
+from msgspec.structs import asdict, fields
 
 from handrail import _lazy
 from handrail.calls import Confidentiality, Integrity
@@ -30,7 +31,6 @@ from handrail.sandboxes.enclosing import enclose
 
 if TYPE_CHECKING:
     from handrail_mcp import targets
-    from handrail_mcp.hints import Trust
 else:
     # the package `mcp` takes a second to import
     targets = _lazy.module("handrail_mcp.targets")
@@ -42,6 +42,18 @@ DEFAULT_CONNECT_S = 30.0
 """How long a server may take to start and to answer first. `npx` fetches a package on the way."""
 
 
+Trust: TypeAlias = Literal["none", "hints"]
+"""Whether the hints of a server count."""
+
+
+class Walls(Struct, frozen=True, forbid_unknown_fields=True):
+    """Walls around a server that is started; see `sandboxes.enclosing`."""
+
+    read: Sequence[str] = ()
+    write: Sequence[str] = ()
+    network: bool = False
+
+
 class ServerSettings(Struct, frozen=True, kw_only=True):
     """One server.
 
@@ -49,8 +61,7 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
         name: What it is called here.
         command: The program that is started, with `args`, `env` and `cwd`; empty for a server at an address.
         url: Its address, with `headers`.
-        sandbox: Walls around a server that is started: `read`, `write` (lists of paths) and `network`; see
-            `sandboxes.enclosing`. Without it the server may do what you may.
+        sandbox: Walls around a server that is started. Without them it may do what you may.
         trust: `hints` believes what it says of its tools' effects; `none` takes each for a write of high risk.
         results: `trusted` where no stranger can have written what its tools return; `untrusted` otherwise.
         confidentiality: `private` where numbers in what its tools return must not leave unasked.
@@ -68,7 +79,7 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     cwd: str = ""
     url: str = ""
     headers: Mapping[str, str] = {}
-    sandbox: Mapping[str, Any] | None = None
+    sandbox: Walls | None = None
     trust: Trust = "none"
     results: Integrity = "untrusted"
     confidentiality: Confidentiality = "public"
@@ -95,9 +106,20 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
             return targets.make_target(self._expand(self.url), headers=headers)
         words = [self._expand(word) for word in (self.command, *self.args)]
         if self.sandbox is not None:
-            words = enclose(words, **self.sandbox)
+            words = enclose(words, **asdict(self.sandbox))
         env = {key: self._expand(each) for key, each in self.env.items()}
         return targets.make_target(words, env=env, cwd=self._expand(self.cwd))
+
+    def tool_options(self) -> dict[str, Any]:
+        """Return what it says of its tools, as keywords of `McpToolset`."""
+        return {
+            "trust": self.trust,
+            "results": self.results,
+            "confidentiality": self.confidentiality,
+            "overrides": self.tools,
+            "prefix": self.prefix,
+            "timeout_s": self.timeout_s,
+        }
 
     def find_secrets(self) -> Iterator[str]:
         """Yield values that are hidden from models and logs.
@@ -127,18 +149,8 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
         return _VARIABLE.sub(look_up, text)
 
 
-_KEYS = tuple(name for name in ServerSettings.__struct_fields__ if name != "name")
-_KINDS: Mapping[str, Any] = {
-    **dict.fromkeys(("command", "cwd", "url", "prefix"), str),
-    **dict.fromkeys(("trust", "results", "confidentiality"), str),
-    **dict.fromkeys(("timeout_s", "connect_s", "idle_s"), (int, float)),
-    **dict.fromkeys(("env", "headers", "sandbox", "tools"), dict),
-    "args": list,
-}
-_WORDS = {
-    "trust": ("none", "hints"),
-    "results": ("untrusted", "trusted"),
-    "confidentiality": ("public", "private"),
+_TYPES = {
+    field.name: field.type for field in fields(ServerSettings) if field.name != "name"
 }
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,31}")
 
@@ -168,39 +180,20 @@ def read_server(name: str, table: Any) -> ServerSettings:
         )
     if not isinstance(table, dict):
         raise ConfigError(f"the server {name!r} is {table!r}; write a table")
-    for key, value in table.items():
-        _check(name, key, value)
-    for key, (usual, other) in _WORDS.items():
-        word = table.get(key, usual)
-        if word not in (usual, other):
-            raise ConfigError(
-                f"`{key}` of the server {name!r} is {word!r}; it is {usual!r} or {other!r}"
-            )
-    return ServerSettings(name=name, **table)
+    settings = {key: _convert(name, key, value) for key, value in table.items()}
+    return ServerSettings(name=name, **settings)
 
 
-def _check(name: str, key: str, value: Any) -> None:
-    if key not in _KEYS:
-        hint = advise(key, _KEYS, f"the keys are {', '.join(_KEYS)}")
+def _convert(name: str, key: str, value: Any) -> Any:
+    if key not in _TYPES:
+        hint = advise(key, _TYPES, f"the keys are {', '.join(_TYPES)}")
         raise ConfigError(f"the server {name!r} has no key {key!r}; {hint}")
-    is_kind = isinstance(value, _KINDS[key]) and not isinstance(value, bool)
-    if key in ("env", "headers") and is_kind:
-        is_kind = all(isinstance(each, str) for each in value.values())
-    if key == "args" and is_kind:
-        is_kind = all(isinstance(each, str) for each in value)
-    if key == "tools" and is_kind:
-        is_kind = all(isinstance(each, dict) for each in value.values())
-    if key == "sandbox" and is_kind:
-        is_kind = all(_is_wall(*each) for each in value.items())
-    if not is_kind:
-        raise ConfigError(f"`{key}` of the server {name!r} cannot be {value!r}")
-
-
-def _is_wall(name: str, value: Any) -> bool:
-    if name == "network":
-        return isinstance(value, bool)
-    return (
-        name in ("read", "write")
-        and isinstance(value, list)
-        and all(isinstance(each, str) for each in value)
-    )
+    kind = _TYPES[key]
+    try:
+        return convert(value, kind)
+    except ValidationError:
+        words = get_args(kind) if get_origin(kind) is Literal else ()
+        hint = f"; it is {' or '.join(map(repr, words))}" if words else ""
+        raise ConfigError(
+            f"`{key}` of the server {name!r} cannot be {value!r}{hint}"
+        ) from None

@@ -64,12 +64,7 @@ class ChosenServer(Struct, frozen=True):
         options: dict[str, Any] = {
             "target": replace(settings, env=env, headers=headers).target(),
             "name": settings.name,
-            "trust": settings.trust,
-            "results": settings.results,
-            "confidentiality": settings.confidentiality,
-            "overrides": settings.tools,
-            "prefix": settings.prefix,
-            "timeout_s": settings.timeout_s,
+            **settings.tool_options(),
             "connect_s": settings.connect_s,
             "idle_s": settings.idle_s,
             **rest,

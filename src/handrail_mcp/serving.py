@@ -56,8 +56,8 @@ from handrail_mcp.answers import is_never_cut, write_answer, write_failure
 from handrail_mcp.callers import MODERN, Caller, identify_caller
 from handrail_mcp.listening import permit_hosts
 from handrail_mcp.notices import Client, Leave, is_as_grave
-from handrail_mcp.standard_streams import serve_standard_streams
 from handrail_mcp.tokens import Tokens
+from handrail_mcp.transports.standard_streams import serve_standard_streams
 
 _MOST_HANDLES = 10_000
 _MOST_CLIENTS = 10_000
@@ -290,7 +290,7 @@ class ToolServer(MCPServer[Any]):
         if schema is None:
             return definition
         tool = tools[self._own_name(tools, definition["name"])]
-        most_bytes = tool.result_bytes or self.runtime.result_bytes
+        most_bytes = tool.limits.result_bytes or self.runtime.result_bytes
         if is_never_cut(schema, most_bytes):
             return definition
         return {

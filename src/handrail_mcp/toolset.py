@@ -31,13 +31,13 @@ from handrail.tools.tool import DEFAULT_TIMEOUT_S, ToolSettings
 from handrail.tools.toolset import Toolset
 from handrail_mcp.connection import McpConnection, run_blocking
 from handrail_mcp.delivery import CURRENT, Delivery, ServerError
-from handrail_mcp.hints import Trust, declare
+from handrail_mcp.hints import declare
 from handrail_mcp.link import Callbacks, Watch, describe
 from handrail_mcp.names import make_name, make_prefix, name_tools
 from handrail_mcp.pins import Pin, Pins
 from handrail_mcp.questions import Elicitor
 from handrail_mcp.remote_tool import McpTool
-from handrail_mcp.server_settings import DEFAULT_CONNECT_S
+from handrail_mcp.server_settings import DEFAULT_CONNECT_S, Trust
 from handrail_mcp.targets import Target, make_target
 
 Overrides = Mapping[str, Mapping[str, Any]]
@@ -47,7 +47,9 @@ _HARMLESS = re.compile(r"[\n\t\r -~]+")
 """What most descriptions are made of, and hides nothing."""
 
 SETTLE_S = 0.2
-"""How long changes of a server are gathered before its tools are listed again."""
+"""How long changes of a server are gathered before its tools are listed again; longer where nothing had changed."""
+
+_MOST_SETTLE_S = 60.0
 
 
 class McpToolset(Toolset):
@@ -95,6 +97,8 @@ class McpToolset(Toolset):
         self.problems: list[str] = []
         self.quarantined: dict[str, Pin] = {}
         self.definitions_there: dict[str, types.Tool] = {}
+        self._listed: list[types.Tool] = []
+        self._wait_s = SETTLE_S
         self._listeners: list[Callable[[], Any]] = []
         self._refreshing: asyncio.TimerHandle | None = None
         self._refreshes = asyncio.Lock()
@@ -172,7 +176,13 @@ class McpToolset(Toolset):
         Raises:
             ServerError, MCPError: The server does not list them; the tools stay as they are.
         """
-        self._take(await self.connection.list_tools())
+        listed = await self.connection.list_tools()
+        # a server may say that its tools have changed whenever they are listed
+        is_same = listed == self._listed
+        self._wait_s = min(2 * self._wait_s, _MOST_SETTLE_S) if is_same else SETTLE_S
+        self._listed = listed
+        self._take(listed)
+        self.problems += self.connection.take_faults()
 
     def _take(self, listed: Sequence[types.Tool]) -> None:
         """Replace the tools by those that a server lists."""
@@ -180,13 +190,14 @@ class McpToolset(Toolset):
         listed = [tool for tool in listed if not self._is_reserved(tool, problems)]
         names = name_tools(self.name_prefix, [tool.name for tool in listed])
         problems += [
-            f"{name!r} of {self.server_name!r} is left out: another tool of it has the same name here"
-            for name in names.collisions
+            f"{tool!r} of {self.server_name!r} is left out: another tool of it has the same name here"
+            for tool, name in names.items()
+            if name is None
         ]
         pins = self._look_at_pins(listed)
         tools: list[McpTool] = []
         for definition in listed:
-            name = names.here.get(definition.name)
+            name = names[definition.name]
             if name is None:
                 continue
             pin = pins.get(definition.name)
@@ -276,7 +287,7 @@ class McpToolset(Toolset):
         """List the tools again a moment later; several changes at once are one. Called on the connection's loop."""
         if self._refreshing is None:
             loop = asyncio.get_running_loop()
-            self._refreshing = loop.call_later(SETTLE_S, self._begin_refresh)
+            self._refreshing = loop.call_later(self._wait_s, self._begin_refresh)
 
     def _begin_refresh(self) -> None:
         self._refreshing = None

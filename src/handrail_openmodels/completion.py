@@ -21,7 +21,7 @@ from urllib.parse import parse_qsl, urlencode
 
 from msgspec.structs import replace
 
-from handrail import _lazy, logs, plugins
+from handrail import _lazy, logs
 from handrail.dialects import DialectStream, dialect, writing
 from handrail.dialects.wires.request_bytes import RequestEncoder
 from handrail.errors import ConfigError, ModelError
@@ -29,6 +29,7 @@ from handrail.messages import Options, Turn
 from handrail.models.http_model import HttpModel
 from handrail.models.providers import Provider
 from handrail.ports import Listener, Request
+from handrail_openmodels import parts
 from handrail_openmodels.prompts.completion_wire import Completions, Generate
 from handrail_openmodels.prompts.dialect import PromptDialect
 
@@ -196,6 +197,6 @@ COMPLETIONS: Mapping[str, CompletionServer] = {
     name: CompletionServer(
         name, name, _ADDRESS, "COMPLETION_API_KEY", "COMPLETION_BASE_URL"
     )
-    for name in plugins.PROMPTS
+    for name in parts.PROMPTS
 }
 """By the name of the prompt dialect."""

@@ -5,15 +5,38 @@ Rule 1: an agreement names the digest of what was shown; a tool that has changed
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
 
+from handrail import plugins
 from handrail.errors import ConfigError, Json
 from handrail_server.answers import ApiError, not_found, page
 from handrail_server.operations import ApiCall, ApiOperation
 
-if TYPE_CHECKING:
-    from handrail_mcp.pins import Pin, Pins
+
+class Pin(Protocol):
+    """What a tool of a server says of itself, beside what somebody agreed to."""
+
+    @property
+    def server(self) -> str: ...
+    @property
+    def tool(self) -> str: ...
+    @property
+    def state(self) -> str: ...
+    @property
+    def digest(self) -> str: ...
+    @property
+    def seen(self) -> Mapping[str, Json] | None: ...
+    def diff(self) -> str: ...
+
+
+class Pins(Protocol):
+    """The pins of any number of servers, in one file."""
+
+    def get(self, server: str = "") -> Mapping[str, Pin]: ...
+    def agree(
+        self, server: str, tools: Iterable[str], *, digests: Mapping[str, str]
+    ) -> Sequence[str]: ...
 
 
 def list_servers(call: ApiCall) -> Json:
@@ -61,9 +84,8 @@ def _pins(call: ApiCall) -> Pins | None:
         raise ApiError(403, "of_all_tenants", "this is about all tenants together")
     if not call.deployment.pins_file:
         return None
-    from handrail_mcp.pins import Pins  # of the extra `mcp`
-
-    return Pins(call.deployment.pins_file)
+    pins: Pins = plugins.load("pins", "mcp")(call.deployment.pins_file)
+    return pins
 
 
 OPERATIONS = [

@@ -116,9 +116,9 @@ def show_live(call: ApiCall) -> Json:
     deployment = call.deployment
     tools = deployment.runtime.tools
     rates = [
-        {"tool": each.name, "rate": str(each.rate)}
+        {"tool": each.name, "rate": each.limits.rate}
         for each in tools
-        if getattr(each, "rate", None)
+        if each.limits.rate
     ]
     live = deployment.describe_live()
     return {

@@ -11,9 +11,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from handrail.tools.function_tool import tool
+from handrail.tools.settings import Sends, Write
 
 
-@tool(effect="read", blocking=False, deferred=True, repeatable=True, directory=True)
+@tool(
+    effect="read",
+    blocking=False,
+    deferred=True,
+    write=Write(repeatable=True),
+    sends=Sends(directory=True),
+)
 def ask_user(question: str, options: Sequence[str] = ()) -> str:
     """Ask the user a question, and get the answer as text.
 

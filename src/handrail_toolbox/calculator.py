@@ -22,6 +22,7 @@ from msgspec import Struct
 from handrail.errors import ToolError
 from handrail.parsing.names import nearest
 from handrail.tools.function_tool import tool
+from handrail.tools.settings import Sends
 from handrail_toolbox.arithmetic import (
     CONSTANTS,
     FUNCTIONS,
@@ -55,8 +56,7 @@ class Result(TypedDict):
 
 @tool(
     effect="read",
-    inline_references=True,
-    trust="trusted",
+    sends=Sends(inline_references=True, trust="trusted"),
     timeout_s=5,
     blocking=False,
     aliases=("计算器", "计算", "算一下", "算术", "数学"),

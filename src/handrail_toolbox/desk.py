@@ -38,6 +38,7 @@ from handrail.errors import (
 )
 from handrail.guards import Identifier
 from handrail.tools.function_tool import FunctionTool
+from handrail.tools.settings import Sends, Write
 from handrail.tools.toolset import Toolset
 
 Plan: TypeAlias = Literal["free", "pro", "team"]
@@ -597,7 +598,7 @@ def _write(run: Callable[..., Any], *aliases: str, **declared: Any) -> FunctionT
     return FunctionTool(
         run,
         effect="write",
-        trust="untrusted",  # it answers with what customers wrote
+        sends=Sends(trust="untrusted"),  # it answers with what customers wrote
         timeout_s=TIMEOUT_S,
         aliases=aliases,
         **declared,
@@ -623,7 +624,7 @@ def _make_writes(desk: Desk) -> list[FunctionTool]:
             "提交工单",
             replay="key",
             resource=USER,
-            compensate=desk.withdraw_ticket,
+            write=Write(compensate=desk.withdraw_ticket),
         ),
         _write(
             desk.close_ticket,
@@ -659,6 +660,6 @@ def _make_writes(desk: Desk) -> list[FunctionTool]:
             replay="key",
             resource=[USER, "item:{item}"],
             approve="quantity > 10",
-            compensate=desk.cancel_order,
+            write=Write(compensate=desk.cancel_order),
         ),
     ]

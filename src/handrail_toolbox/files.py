@@ -31,6 +31,7 @@ from handrail.effects import Found, NotFound, Unknown
 from handrail.errors import Code, Json, NoEffect, ToolError
 from handrail.guards import RelativePath
 from handrail.tools.function_tool import FunctionTool
+from handrail.tools.settings import Sends, Write
 from handrail.tools.toolset import Toolset
 from handrail_toolbox.confined import (
     BACKUPS,
@@ -196,15 +197,15 @@ class Files(Toolset):
                     self.write_file,
                     effect="write",
                     # it stays in the folder
-                    egress=False,
-                    trust="trusted",  # it answers in our own words
+                    sends=Sends(egress=False, trust="trusted"),
+                    # it answers in our own words
                     timeout_s=15,
                     resource="file:{path}",
                     approve=approve,
                     # No key across runs: the same text may rightly be written again after somebody changed the file.
                     # `version` is what keeps a second write out, and `verify` tells whether the first one happened.
                     verify=self.was_written,
-                    compensate=self.restore,
+                    write=Write(compensate=self.restore),
                     aliases=_WRITE,
                 )
             )

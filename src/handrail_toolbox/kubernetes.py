@@ -34,6 +34,7 @@ from handrail.effects import Found, NotFound
 from handrail.errors import Code, ConfigError, Json, NoEffect
 from handrail.parsing import names
 from handrail.schemas.hints import Signature
+from handrail.tools.settings import Limits, Sends
 from handrail.tools.tool import BaseTool
 from handrail.tools.toolset import Toolset
 
@@ -495,7 +496,7 @@ class GetPodLogs(_OverKubectl):
     name = "get_pod_logs"
     effect = "read"
     timeout_s = 30
-    attempt_timeout_s = 15
+    limits = Limits(attempt_timeout_s=15)
     aliases = ("日志", "容器日志", "pod 日志", "kubectl logs")
 
     async def run(
@@ -550,7 +551,7 @@ class TopPods(_OverKubectl):
     name = "top_pods"
     effect = "read"
     timeout_s = 20
-    attempt_timeout_s = 10
+    limits = Limits(attempt_timeout_s=10)
     aliases = ("资源使用", "CPU 内存", "指标", "kubectl top")
 
     async def run(
@@ -615,7 +616,7 @@ class GetResources(_OverKubectl):
     name = "get_resources"
     effect = "read"
     timeout_s = 20
-    attempt_timeout_s = 10
+    limits = Limits(attempt_timeout_s=10)
     aliases = ("列出资源", "有哪些 pod", "事件", "kubectl get")
 
     async def run(
@@ -646,7 +647,7 @@ class DescribeResource(_OverKubectl):
     name = "describe_resource"
     effect = "read"
     timeout_s = 20
-    attempt_timeout_s = 10
+    limits = Limits(attempt_timeout_s=10)
     aliases = ("资源详情", "查看 pod 状态", "为什么重启", "kubectl describe")
 
     async def run(
@@ -685,7 +686,7 @@ class RolloutStatus(_OverKubectl):
     name = "rollout_status"
     effect = "read"
     timeout_s = 75
-    poll = True
+    limits = Limits(poll=True)
     resource = "deployment:{context}/{namespace}/{deployment}"
     aliases = ("发布状态", "滚动更新", "重启完成了吗", "kubectl rollout status")
 
@@ -735,7 +736,7 @@ class RolloutRestart(_OverKubectl):
 
     name = "rollout_restart"
     effect = "write"
-    trust = "trusted"  # it answers in our own words
+    sends = Sends(trust="trusted")  # it answers in our own words
     risk = "high"
     approve = True
     timeout_s = 30

@@ -38,6 +38,7 @@ from handrail.effects import Found, NotFound, Unknown, Verification
 from handrail.errors import Code, ConfigError, Json, NoEffect
 from handrail.guards import EmailAddress, OneLine
 from handrail.surroundings.clock import monotonic
+from handrail.tools.settings import Sends
 from handrail.tools.tool import BaseTool
 
 MOST_RECIPIENTS = 20
@@ -99,7 +100,7 @@ class SendEmail(BaseTool):
 
     name = "send_email"
     effect = "write"
-    trust = "trusted"  # it answers in our own words
+    sends = Sends(trust="trusted")  # it answers in our own words
     timeout_s = 60
     resource = "mail:{to}"
     aliases = ("发送邮件", "发邮件", "写邮件", "电子邮件", "mail", "e-mail")

@@ -40,6 +40,7 @@ from handrail.network.egress import Egress, as_egress
 from handrail.ports import JobEnded, Sandbox, SandboxJob
 from handrail.sandboxes.host import is_below
 from handrail.sandboxes.levels import PROGRAM_LEVELS, choose_sandbox, of_program_level
+from handrail.tools.settings import Limits, Sends, Write
 from handrail.tools.tool import BaseTool
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ class RunPython(BaseTool):
         "code interpreter",
         "execute",
     )
-    max_concurrency: int | None = 4
+    limits = Limits(max_concurrency=4)
 
     def __init__(
         self,
@@ -148,15 +149,13 @@ class RunPython(BaseTool):
         self.effect = "write" if reaches_out else "read"
         # without files it has nothing but what the model wrote itself
         is_outside = bool(self._files) or reaches_out
-        self.trust = "untrusted" if is_outside else "trusted"
+        self.sends = Sends(trust="untrusted" if is_outside else "trusted")
         self.approve = reaches_out if approve is None else approve
         self.timeout_s = timeout_s + 2 * _CLOSING_S
         if reaches_out:
-            self.max_concurrency = 1
-            self.repeatable = True
-            self.lint_ignore = {
-                "write-without-key": "The same code run again is meant to run again."
-            }
+            self.limits = Limits(max_concurrency=1)
+            # the same code run again is meant to run again
+            self.write = Write(repeatable=True)
         super().__init__()
         self.description = self.docs.description
         if level in PROGRAM_LEVELS:

@@ -26,6 +26,7 @@ from msgspec import Struct
 from handrail.errors import ToolError
 from handrail.parsing.names import nearest
 from handrail.tools.function_tool import tool
+from handrail.tools.settings import Sends
 from handrail_toolbox.arithmetic import Number, require_fit
 from handrail_toolbox.calculator import Result, as_result
 
@@ -65,7 +66,7 @@ class Unit(Struct, frozen=True):
 
 @tool(
     effect="read",
-    trust="trusted",
+    sends=Sends(trust="trusted"),
     timeout_s=5,
     blocking=False,
     aliases=("单位换算", "单位转换", "换算", "公里", "英里", "华氏", "摄氏"),

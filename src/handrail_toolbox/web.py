@@ -23,6 +23,7 @@ from pydantic_core import from_json
 from handrail.context import Context
 from handrail.errors import ConfigError, Json, ToolError
 from handrail.network.connections import make_client
+from handrail.tools.settings import Limits
 from handrail.tools.toolset import Toolset
 from handrail_toolbox.fetching import USER_AGENT, HttpTool, RemainingS, check_status
 
@@ -141,7 +142,7 @@ class _Account:
 class _OverTavily(HttpTool):
     effect = "read"
     timeout_s = 45.0
-    attempt_timeout_s = 20.0
+    limits = Limits(attempt_timeout_s=20.0)
 
     def __init__(self, account: _Account) -> None:
         self.account = account

@@ -24,6 +24,7 @@ from handrail.context import Context
 from handrail.errors import ToolError
 from handrail.network.clients import http_client
 from handrail.network.egress import Egress
+from handrail.tools.settings import Limits
 from handrail_toolbox.fetching import USER_AGENT, Answer, HttpTool, check_status
 
 MOST_PAGE_BYTES = 2 * 1024 * 1024
@@ -59,7 +60,7 @@ class ReadPage(HttpTool):
     name = "read_page"
     effect = "read"
     timeout_s = 30.0
-    attempt_timeout_s = 15.0
+    limits = Limits(attempt_timeout_s=15.0)
     aliases = ("读网页", "打开网址", "网页", "链接")
 
     def __init__(self, egress: Egress | None = None) -> None:

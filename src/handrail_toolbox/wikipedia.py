@@ -25,6 +25,7 @@ from handrail.context import Context
 from handrail.errors import ConfigError, ToolError
 from handrail.network.connections import make_client
 from handrail.parsing.names import nearest
+from handrail.tools.settings import Limits
 from handrail.tools.toolset import Toolset
 from handrail_toolbox.fetching import (
     Answer,
@@ -117,7 +118,7 @@ class _Site:
 class _OverMediaWiki(HttpTool):
     effect = "read"
     timeout_s = 30.0
-    attempt_timeout_s = 10.0
+    limits = Limits(attempt_timeout_s=10.0)
     most_at_once = 1
 
     def __init__(self, site: _Site) -> None:

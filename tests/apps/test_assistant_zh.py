@@ -9,8 +9,8 @@ import pytest
 import handrail as hr
 from handrail.testing import ScriptedApprover, ScriptedModel
 from handrail.testing.checklist import check
-from handrail.testing.mail import Mailbox
 from handrail_toolbox.mail import SendEmail, Server
+from stand_ins.mail import Mailbox
 
 FILE = Path(__file__).parents[2] / "examples/apps/assistant_zh.py"
 

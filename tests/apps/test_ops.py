@@ -10,8 +10,8 @@ import pytest
 
 from handrail.messages import ToolMessage
 from handrail.testing import ScriptedApprover, ScriptedModel
-from handrail.testing.cluster import FAKE_KUBECTL, StandInCluster
 from handrail_toolbox.kubernetes import Kubernetes
+from stand_ins.cluster import FAKE_KUBECTL, StandInCluster
 
 FILE = Path(__file__).parents[2] / "examples/apps/ops.py"
 

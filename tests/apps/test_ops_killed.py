@@ -12,7 +12,7 @@ import sys
 from examples.apps.ops import DEPLOYMENTS, QUESTION, script
 
 from handrail.testing import ScriptedServer
-from handrail.testing.cluster import FAKE_KUBECTL, StandInCluster
+from stand_ins.cluster import FAKE_KUBECTL, StandInCluster
 
 # It restarts for real; then, the first time, whoever called it is gone before it learns of that.
 KUBECTL = """#!/bin/sh

@@ -6,7 +6,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from handrail.testing.desk import Fate
+from stand_ins.desk import Fate
 
 FILE = Path(__file__).parents[2] / "examples/apps/support_desk.py"
 

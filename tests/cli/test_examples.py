@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from handrail.errors import describe_install
 from tests.cli.test_main import handrail
 
 ROOT = Path(__file__).parents[2]
@@ -39,7 +40,7 @@ def test_the_list_says_which_app_needs_an_extra(cli):
         "sql_analyst": "handrail[sql]"
     }
     shown = cli("examples", "list").stdout
-    assert "(pip install -e '.[sql]' in a clone of handrail)" in shown
+    assert f"({describe_install('sql')})" in shown
 
 
 @pytest.mark.parametrize("file", APPS, ids=lambda file: file.stem)

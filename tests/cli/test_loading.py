@@ -121,7 +121,7 @@ def test_two_tools_of_one_name_are_refused(file):
     ("shop.yaml", "openapi:shop.yaml"),
     # a document of a service, most likely
     ("shop.json", "openapi:shop.json"),
-    ("handrail_toolbox", "name one of its modules with it: .*calculator"),
+    ("handrail.approvers", "name one of its modules with it: .*terminal"),
 ])  # fmt: skip
 def test_a_place_that_is_none_is_told(place, says):
     with pytest.raises(ConfigError, match=says):

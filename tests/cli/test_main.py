@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from handrail.cli import COMMANDS, main
+from handrail import plugins
+from handrail.cli import list_commands, main
 from handrail.cli.exits import Exit
 
 FULL = Path("/dev/full")
@@ -46,7 +47,8 @@ def test_help_lists_the_commands_without_importing_them(cli):
         name for name in sys.modules if name.startswith("handrail.cli.commands.")
     } <= before
     assert all(
-        re.search(rf"^  {name} ", result.stdout, re.MULTILINE) for name in COMMANDS
+        re.search(rf"^  {name} ", result.stdout, re.MULTILINE)
+        for name in list_commands()
     )
 
 
@@ -56,16 +58,22 @@ def test_help_tells_every_exit_code(cli):
     assert set(told) == {"0", "1", "2", "3", "4", "5", "6", "130"}
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", list_commands())
 def test_a_commands_first_line_of_help_is_the_one_in_the_list(cli, name):
     command = main.get_command(None, name)
-    assert command.help.split("\n")[0] == COMMANDS[name]
+    assert command.help.split("\n")[0] == list_commands()[name]
+
+
+@pytest.mark.parametrize("name", plugins.list_added("help"))
+def test_so_is_that_of_a_command_which_another_package_adds(name):
+    command = plugins.load("commands", name)
+    assert command.help.split("\n")[0] == plugins.list_added("help")[name]
 
 
 @pytest.mark.parametrize(
     "words",
     [
-        *((name,) for name in COMMANDS),
+        *((name,) for name in list_commands()),
         ("tools", "list"),
         ("tools", "show"),
         ("tools", "schema"),

@@ -23,7 +23,8 @@ class Bank:
         self.store = SqliteStore(folder / "bank.db")
         self.closed, self.keys, self.breaks = [], [], 0
         tool = hr.FunctionTool(
-            self.close, **{"effect": "write", "trust": "trusted", **declared}
+            self.close,
+            **{"effect": "write", "sends": hr.Sends(trust="trusted"), **declared},
         )
         how = {"policy": hr.Policy(ask_from=None), "backoff": hr.Backoff(0, 0)}
         self.driver = Driver(
@@ -83,7 +84,9 @@ def test_a_write_repeated_in_a_run_gives_its_first_result_again(bank):
     assert made.closed == ["7"]
 
 
-@pytest.mark.parametrize("declared", [{"on_repeat": "ask"}, {"effect": "destructive"}])
+@pytest.mark.parametrize(
+    "declared", [{"write": hr.Write(on_repeat="ask")}, {"effect": "destructive"}]
+)
 def test_a_person_is_asked_before_a_repeat_that_may_be_meant_and_a_yes_does_it_again(
     bank, declared
 ):
@@ -97,7 +100,7 @@ def test_a_person_is_asked_before_a_repeat_that_may_be_meant_and_a_yes_does_it_a
 
 
 def test_a_no_gives_the_first_result_again(bank):
-    made = bank(on_repeat="ask")
+    made = bank(write=hr.Write(on_repeat="ask"))
     made.run()
     admin.deny(made.store, made.question().id, by="maria")
     assert [result.value for result in told(made.run("resume"))] == [
@@ -108,13 +111,13 @@ def test_a_no_gives_the_first_result_again(bank):
 
 
 def test_a_destructive_write_may_say_that_its_repeats_need_no_word(bank):
-    made = bank(effect="destructive", on_repeat="return_previous")
+    made = bank(effect="destructive", write=hr.Write(on_repeat="return_previous"))
     assert made.run().ok
     assert made.closed == ["7"]
 
 
 def test_a_repeat_is_seen_across_runs_within_its_window(bank):
-    made = bank(repeat_window_s=300.0)
+    made = bank(write=hr.Write(repeat_window_s=300.0))
     made.run()
     other = made.run(run_id="r_2", script=[call("close", account="7"), "Closed."])
     assert [(result.value, result.replayed) for result in told(other)] == [
@@ -145,34 +148,8 @@ def test_a_write_in_doubt_is_told_to_the_model_unless_its_tool_says_otherwise(ba
     ]
 
 
-def test_a_write_in_doubt_waits_for_a_person_who_says_that_it_happened(bank):
-    made = bank(on_doubt="ask")
-    doubtful(made)
-    (write,) = made.store.list_writes().result(BOUND_S)
-    admin.resolve(
-        made.store,
-        write.scope,
-        write.key,
-        happened=True,
-        by="maria",
-        value="closed, I looked",
-    )
-    ended = made.run("resume", script=ONCE)
-    assert [result.value for result in told(ended)] == ["closed, I looked"]
-    assert made.closed == ["7"]
-
-
-def test_a_write_in_doubt_that_did_not_happen_is_done_under_its_own_key(bank):
-    made = bank(on_doubt="ask")
-    doubtful(made)
-    (write,) = made.store.list_writes().result(BOUND_S)
-    admin.resolve(made.store, write.scope, write.key, happened=False, by="maria")
-    assert made.run("resume", script=ONCE).ok
-    assert made.keys == [write.key, write.key]
-
-
 def test_a_write_in_doubt_that_a_person_runs_again_is_a_new_write(bank):
-    made = bank(on_doubt="ask")
+    made = bank(write=hr.Write(on_doubt="ask"))
     doubtful(made)
     admin.approve(made.store, made.question().id, by="maria")
     ended = made.run("resume", script=ONCE)
@@ -185,7 +162,7 @@ def test_a_write_in_doubt_that_a_person_runs_again_is_a_new_write(bank):
 
 
 def test_a_new_write_that_is_in_doubt_too_asks_anew(bank):
-    made = bank(on_doubt="ask")
+    made = bank(write=hr.Write(on_doubt="ask"))
     doubtful(made)
     first = made.question()
     admin.approve(made.store, first.id, by="maria")
@@ -198,7 +175,7 @@ def test_a_new_write_that_is_in_doubt_too_asks_anew(bank):
 
 
 def test_a_no_leaves_a_write_in_doubt(bank):
-    made = bank(on_doubt="ask")
+    made = bank(write=hr.Write(on_doubt="ask"))
     doubtful(made)
     admin.deny(made.store, made.question().id, by="maria")
     ended = made.run("resume", script=ONCE)
@@ -207,13 +184,13 @@ def test_a_no_leaves_a_write_in_doubt(bank):
 
 
 def test_who_is_here_may_have_it_done_again_at_once(bank):
-    made = bank(on_doubt="ask", approver=lambda _: True)
+    made = bank(write=hr.Write(on_doubt="ask"), approver=lambda _: True)
     made.breaks = 1
     assert [result.value for result in told(made.run(script=ONCE))] == ["closed 2"]
 
 
 def test_a_doubt_that_a_person_answers_with_another_act_does_that_act_once(bank):
-    made = bank(on_doubt="ask", key="close:{account}")
+    made = bank(write=hr.Write(on_doubt="ask"), key="close:{account}")
     made.run(script=[call("close", account="8"), "Closed."], run_id="r_0")
     doubtful(made)
     admin.approve(made.store, made.question().id, by="maria", edited={"account": "8"})
@@ -235,10 +212,10 @@ def test_nothing_is_held_while_somebody_is_asked_and_everything_is_let_go_at_the
         return Approval(True, arguments=edited)
 
     made = bank(
-        on_doubt="ask",
+        write=hr.Write(on_doubt="ask"),
         approver=approve,
         resource="account:{account}",
-        max_concurrency=1,
+        limits=hr.Limits(max_concurrency=1),
     )
     made.breaks = 1
     script = [
@@ -254,7 +231,7 @@ def test_nothing_is_held_while_somebody_is_asked_and_everything_is_let_go_at_the
 
 
 def test_a_key_that_the_far_side_may_have_forgotten_is_not_sent_again(bank):
-    made = bank(replay="key", key="close:{account}", max_attempts=1)
+    made = bank(replay="key", key="close:{account}", limits=hr.Limits(max_attempts=1))
     made.breaks = 1
     made.driver.call("close", {"account": "7"})
     made.store.use_connection(
@@ -269,4 +246,6 @@ def test_a_key_that_the_far_side_may_have_forgotten_is_not_sent_again(bank):
 ])  # fmt: skip
 def test_what_cannot_be_meant_is_refused_when_it_is_declared(declared):
     with pytest.raises(ToolDefinitionError, match=next(iter(declared))):
-        hr.FunctionTool(lambda: 1, name="pay", effect="write", **declared)
+        hr.FunctionTool(
+            lambda: 1, name="pay", effect="write", write=hr.Write(**declared)
+        )

@@ -230,12 +230,12 @@ def test_an_injected_parameter_is_filled_or_missed_before_the_model_is_asked(
 SECRETIVE = """
 import handrail as hr
 
-@hr.tool(effect="read", trust="trusted")
+@hr.tool(effect="read", sends=hr.Sends(trust="trusted"))
 def log_in(user: str, password: str) -> dict:
     \"\"\"Log in.\"\"\"
     return {"token": "ghp_0123456789abcdefghijABCDEFGHIJ012345", "note": "AWS_SECRET_ACCESS_KEY=wJalrXUtnFEMIK7MDENG"}
 
-@hr.tool(effect="read", max_attempts=1)
+@hr.tool(effect="read", limits=hr.Limits(max_attempts=1))
 def broken() -> str:
     \"\"\"Fail.\"\"\"
     raise RuntimeError("\\x1b]0;owned\\x07 password=wJalrXUtnFEMIK7MDENG host=db")

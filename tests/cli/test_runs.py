@@ -683,7 +683,7 @@ def take(name: str, result: str) -> None:
     """Take a thing off the shelf."""
 
 
-@hr.tool(effect="write", compensate=take)
+@hr.tool(effect="write", write=hr.Write(compensate=take))
 def put(name: str) -> str:
     """Put a thing on the shelf."""
     return f"{name} is there"
@@ -762,20 +762,6 @@ def test_a_doubt_that_another_run_began_is_looked_for_where_it_stands(
     )
 
 
-def test_after_a_kill_a_person_may_have_a_write_done_again_as_a_new_one(
-    deployed, tmp_path
-):
-    (tmp_path / "rooms.py").write_text(DOUBTFUL, encoding="utf-8")
-    made = deployed([call("book", room=7), "Booked."], tools=str(tmp_path / "rooms.py"))
-    made.process("run", "Book 7.", "--tools", made.tools)
-    (run,) = made.json("runs", "list")["runs"]
-    resume = ("runs", "resume", run["run_id"], "--tools", made.tools)
-    assert made.process(*resume).returncode == 3
-    made("approvals", "approve", made.question()["id"], "--by", "maria")
-    assert made.process(*resume).returncode == 0
-    assert len((tmp_path / "keys").read_text().split()) == 2
-
-
 def test_every_run_whose_process_is_gone_or_whose_questions_are_answered_goes_on_at_once(
     deployed, tmp_path
 ):
@@ -808,15 +794,6 @@ def test_every_run_whose_process_is_gone_or_whose_questions_are_answered_goes_on
     again = made.process("runs", "resume", "--all", "--tools", made.tools)
     assert (again.returncode, again.stdout) == (0, "")
     assert "nothing to resume" in again.stderr
-
-
-def test_a_run_that_waits_goes_on_with_all_others_once_its_question_is_answered(
-    waiting,
-):
-    words = ("runs", "resume", "--all", "--tools", waiting.tools)
-    assert "nothing to resume" in waiting(*words).stderr
-    waiting("approvals", "approve", waiting.question()["id"], "--by", "maria")
-    assert "It is gone." in waiting(*words).stdout
 
 
 DESK = """

@@ -33,6 +33,7 @@ from handrail.errors import Code, NoEffect, StoreUnavailable, ToolDefinitionErro
 from handrail.events import CallAdmitted, CallFinished
 from handrail.testing import ManualClock
 from handrail.tools.function_tool import FunctionTool
+from handrail.tools.settings import Limits, Sends
 from handrail.tools.toolset import Toolset
 from tests.support.effect_script import SOON
 
@@ -61,7 +62,7 @@ TOOLS = Toolset([
     FunctionTool(find, effect="read"),
     FunctionTool(update, effect="write", resource="user:{user}"),
     FunctionTool(send, effect="write", approve=True),
-    FunctionTool(tell, effect="read", after="update"),
+    FunctionTool(tell, effect="read", limits=Limits(after="update")),
 ])  # fmt: skip
 
 
@@ -155,14 +156,6 @@ def test_no_call_of_an_answer_that_did_not_end_cleanly_runs(finish):
     assert {result.failure.code for result in batch.collect_results()} == {
         Code.TRUNCATED_CALL
     }
-
-
-def test_two_calls_with_one_id_get_a_result_each():
-    twins = call(1, "find", {"name": "a"}), call(1, "find", {"name": "b"})
-    assert [result.call_id for result in carry(batch_of(*twins))] == [
-        "call_1",
-        "call_1",
-    ]
 
 
 def test_a_call_that_raises_while_it_is_admitted_fails_alone():
@@ -296,7 +289,7 @@ def test_for_a_tool_that_says_so_a_value_inside_a_text_is_written_as_json():
     tools = Toolset(
         [
             FunctionTool(find, effect="read"),
-            FunctionTool(tell, effect="read", inline_references=True),
+            FunctionTool(tell, effect="read", sends=Sends(inline_references=True)),
         ]
     )
     batch = batch_of(call(1, "find", {"name": "Ada"}), QUOTING, tools=tools)

@@ -90,7 +90,11 @@ class World:
                     else ("read", f"read_in_{how}")
                 )
                 fn = self.task if how == "task" else self.thread
-                more = {"key": f"act:{how}:{{n}}"} if writes else {"repeatable": True}
+                more = (
+                    {"key": f"act:{how}:{{n}}"}
+                    if writes
+                    else {"write": hr.Write(repeatable=True)}
+                )
                 yield hr.FunctionTool(
                     fn,
                     name=name,

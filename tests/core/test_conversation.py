@@ -35,6 +35,7 @@ from handrail.messages import AssistantMessage, ToolMessage, Turn, Usage, UserMe
 from handrail.parsing import jsontext
 from handrail.testing import ManualClock, as_turn, call
 from handrail.tools.function_tool import FunctionTool
+from handrail.tools.settings import Limits
 from handrail.tools.toolset import Toolset
 from tests.support.effect_script import SOON
 
@@ -61,7 +62,7 @@ def drop(user: int) -> str:
 
 TOOLS = Toolset([
     FunctionTool(find, effect="read"),
-    FunctionTool(status, effect="read", poll=True),
+    FunctionTool(status, effect="read", limits=Limits(poll=True)),
     FunctionTool(pay, effect="write"),
     FunctionTool(drop, effect="destructive"),
 ])  # fmt: skip

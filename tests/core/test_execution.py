@@ -14,7 +14,6 @@ from pydantic import BaseModel, field_validator
 from handrail import logs
 from handrail.calls import ToolCall
 from handrail.core.admission import ParsedCall, admit, parse_call
-from handrail.core.plain_calls import admit_quickly
 from handrail.core.policy import Decision, Policy, Rule, Verdict
 from handrail.core.writes import LEASE_BEYOND_TIMEOUT_S, LONGEST_LEASE_S
 from handrail.effects import (
@@ -49,6 +48,7 @@ from handrail.errors import (
 from handrail.events import AttemptFailed
 from handrail.tools import keys
 from handrail.tools.function_tool import FunctionTool
+from handrail.tools.settings import Limits, Write
 from handrail.tools.toolset import Toolset
 from tests.support.effect_script import World, admitted
 
@@ -78,7 +78,7 @@ def verifying(order, amount):
 ORDER_881 = {"order": "881", "amount": 1}
 BY_KEY = {"replay": "key", "key": "refund:{order}"}
 BY_VERIFY = {"verify": verifying}
-ONE_REQUEST = {"one_request": True}
+ONE_REQUEST = {"write": Write(one_request=True)}
 
 
 def refunded(world: World, **declared):
@@ -301,7 +301,6 @@ def test_a_policy_of_one_s_own_that_does_not_clearly_allow_has_not_allowed(tool,
 
     arguments = {"order": "881", "amount": 1} if tool.writes else {"city": "Paris"}
     call = ToolCall("c1", tool.name, json.dumps(arguments))
-    assert admit_quickly(call, tool, Mine()) is None
     assert isinstance(admit(ParsedCall(call, tool, arguments), Mine()), Failure)
 
 
@@ -322,7 +321,6 @@ def test_a_policy_of_one_s_own_sees_what_the_tool_gets():
         {"file": "/etc//passwd"},
     )
     call = ToolCall("c1", "show", json.dumps(arguments))
-    assert admit_quickly(call, tool, Mine()) is None
     admit(ParsedCall(call, tool, arguments), Mine())
     assert seen == [{"file": "/etc/passwd", "lines": 10}]
 
@@ -460,7 +458,7 @@ def test_a_write_that_was_to_be_done_again_and_could_not_be_claimed_is_as_doubtf
     error,
 ):
     world = World(Claim=[Claimed(ClaimState.IN_DOUBT, fence=1), error])
-    result = refunded(world, **BY_KEY, on_doubt="ask")
+    result = refunded(world, **BY_KEY, write=Write(on_doubt="ask"))
     assert world.kinds == ["Claim", "AskHuman", "Claim"]
     assert (result.failure.code, result.failure.retryable) == (Code.IN_DOUBT, False)
 
@@ -482,13 +480,15 @@ def test_a_write_that_was_to_be_done_again_and_had_no_effect_is_as_doubtful_as_b
         AskHuman=[Approval(True), Approval(False)],
         Invoke=invoked,
     )
-    result = refunded(world, **BY_KEY, on_doubt="ask", max_attempts=1)
+    result = refunded(
+        world, **BY_KEY, write=Write(on_doubt="ask"), limits=Limits(max_attempts=1)
+    )
     assert (result.failure.code, result.failure.retryable) == (Code.IN_DOUBT, False)
 
 
 def test_while_nobody_has_said_whether_it_is_done_again_the_model_is_told_that_it_may_have_happened():
     world = World(Claim=[Claimed(ClaimState.IN_DOUBT, fence=1)], AskHuman=None)
-    failure = refunded(world, **BY_KEY, on_doubt="ask").failure
+    failure = refunded(world, **BY_KEY, write=Write(on_doubt="ask")).failure
     assert failure.code == Code.APPROVAL_PENDING
     assert failure.message.startswith(
         "`refund` was started and may have taken effect. To be done again it needs"
@@ -498,7 +498,7 @@ def test_while_nobody_has_said_whether_it_is_done_again_the_model_is_told_that_i
 def test_a_write_in_doubt_stays_so_when_the_arguments_that_a_person_wrote_are_refused():
     edited = Approval(True, arguments={"order": "881", "amount": "much"})
     world = World(Claim=[Claimed(ClaimState.IN_DOUBT, fence=1)], AskHuman=edited)
-    result = refunded(world, **BY_KEY, on_doubt="ask")
+    result = refunded(world, **BY_KEY, write=Write(on_doubt="ask"))
     assert (world.kinds, result.failure.code) == (["Claim", "AskHuman"], Code.IN_DOUBT)
 
 
@@ -535,7 +535,7 @@ def test_a_renewed_lease_is_short_unless_an_old_request_may_arrive_until_the_too
 
 
 @pytest.mark.parametrize(
-    ("declared", "guard"), [({}, True), ({"repeatable": True}, False)]
+    ("declared", "guard"), [({}, True), ({"write": Write(repeatable=True)}, False)]
 )
 def test_a_repeatable_tool_is_not_guarded_against_repeats(declared, guard):
     world = World()
@@ -758,17 +758,6 @@ def test_a_write_is_recorded_as_what_is_known_of_it(
     assert len(world.seen(Invoke)) == result.attempts == starts
 
 
-@pytest.mark.parametrize("end", [NOTHING, DECLINED, REFUSED, NOT_STARTED, RESET, BUG])
-@pytest.mark.parametrize("effect", ["write", "destructive"])
-def test_a_write_that_another_process_started_stays_in_doubt_whatever_the_next_attempt_says(
-    end, effect
-):
-    world = World(Claim=Claimed(ClaimState.AGAIN, fence=2), Invoke=end)
-    result = refunded(world, **BY_KEY, effect=effect)
-    assert (world.settled, result.failure.code) == ("in_doubt", Code.IN_DOUBT)
-    assert not result.failure.retryable
-
-
 LOST = Raised(FarFailure(Failure(Code.IN_DOUBT, "The far side went away.")))
 
 
@@ -785,7 +774,9 @@ def test_a_request_whose_answer_was_lost_may_still_arrive_so_it_is_looked_for_tw
     end, found, settled, starts
 ):
     world = World(Invoke=[end, Returned("ok")], Verify=[*found], takes_s=2)
-    result = refunded(world, **BY_VERIFY, timeout_s=10, attempt_timeout_s=2)
+    result = refunded(
+        world, **BY_VERIFY, timeout_s=10, limits=Limits(attempt_timeout_s=2)
+    )
     if end in (BUG, DECLINED, LOST) and starts == 2:
         settled, starts = "failed", 1  # no reason to think that it passes
     assert (world.settled, len(world.seen(Invoke))) == (settled, starts)
@@ -810,7 +801,9 @@ def test_a_request_that_we_cut_off_is_looked_for_twice_and_not_made_again(
     end, found, settled
 ):
     world = World(Invoke=[end, Returned("ok")], Verify=[*found], takes_s=2)
-    result = refunded(world, **BY_VERIFY, timeout_s=10, attempt_timeout_s=2)
+    result = refunded(
+        world, **BY_VERIFY, timeout_s=10, limits=Limits(attempt_timeout_s=2)
+    )
     assert (world.settled, len(world.seen(Invoke))) == (settled, 1)
     assert result.ok or result.failure.code == Code.IN_DOUBT
     assert [wait.seconds for wait in world.seen(Wait)] == [8] * (len(found) - 1)
@@ -906,7 +899,7 @@ def test_a_read_is_tried_again_while_its_failure_may_pass(ends, code, starts):
 def test_the_author_says_how_often_a_read_is_tried():
     assert (
         World(Invoke=RESET)
-        .carry(admitted(reading(max_attempts=1), city="Bern"))
+        .carry(admitted(reading(limits=Limits(max_attempts=1)), city="Bern"))
         .attempts
         == 1
     )
@@ -938,7 +931,7 @@ def test_nothing_is_tried_again_when_the_wait_would_outlast_the_deadline():
     ({"timeout_s": 5}, 300, [5, 5 - 2 - 0.2, 5 - 4 - 0.6]),
     # the run ends first
     ({"timeout_s": 30}, 4, [4, 4 - 2 - 0.2]),
-    ({"timeout_s": 30, "attempt_timeout_s": 3}, 300, [3, 3, 3]),
+    ({"timeout_s": 30, "limits": Limits(attempt_timeout_s=3)}, 300, [3, 3, 3]),
 ])  # fmt: skip
 def test_an_attempt_gets_what_is_left_of_the_call_and_of_the_run(
     declared, run_left_s, allowed_s
@@ -1139,7 +1132,7 @@ def test_a_rest_that_could_not_be_kept_is_said_to_be_lost():
 
 def test_the_tool_says_how_much_of_its_result_is_read():
     result = World(Invoke=Returned("x" * 2000)).carry(
-        admitted(reading(result_bytes=1000), city="Bern")
+        admitted(reading(limits=Limits(result_bytes=1000)), city="Bern")
     )
     assert len(result.text) < 1300  # a thousand and the note
 

@@ -78,6 +78,12 @@ def ran(driver, tools, script, *, flow=(), **how):
 PLACE = call("place_order", order="a")
 
 
+def begin(on, store, shop):
+    """Start the run `r_1`, which places one order."""
+    model = ScriptedModel([PLACE, "Done."])
+    return on(store, [shop.place], "run", "Go.", model=model, run_id="r_1")
+
+
 # ---------------------------------------------------------------------- then
 
 
@@ -229,14 +235,7 @@ def test_events_tell_of_a_step_as_of_any_call(driver):
 
 def test_a_run_whose_step_waits_for_a_person_waits_and_goes_on_with_the_step(on):
     store, shop = MortalStore(), Shop(sending={"approve": True})
-    run = on(
-        store,
-        [shop.place],
-        "run",
-        "Go.",
-        model=ScriptedModel([PLACE, "Done."]),
-        run_id="r_1",
-    )
+    run = begin(on, store, shop)
     assert (run.status, run.reason) == (
         "waiting",
         "waiting for approval of send_receipt",
@@ -263,14 +262,7 @@ def test_a_run_that_dies_at_any_step_places_one_order_and_sends_one_receipt(on):
         MortalStore(),
         Shop(placing={"replay": "key"}, sending={"replay": "key"}),
     )
-    on(
-        store,
-        [shop.place],
-        "run",
-        "Go.",
-        model=ScriptedModel([PLACE, "Done."]),
-        run_id="r_1",
-    )
+    begin(on, store, shop)
     steps = store.count
     # begin, the answer, claim and settle and an entry of each of the two, the end
     assert steps >= 8
@@ -281,14 +273,7 @@ def test_a_run_that_dies_at_any_step_places_one_order_and_sends_one_receipt(on):
         )
         store.dies_at, store.after = at, True
         with pytest.raises(Died):
-            on(
-                store,
-                [shop.place],
-                "run",
-                "Go.",
-                model=ScriptedModel([PLACE, "Done."]),
-                run_id="r_1",
-            )
+            begin(on, store, shop)
         store.dies_at = None
         run = begun(store, shop, "resume", "r_1")
         assert (run.status, shop.orders, len(shop.receipts)) == ("done", ["a"], 1), at
@@ -339,14 +324,7 @@ def test_a_repeated_write_whose_run_dies_before_its_step_is_followed_once(on):
 
 def test_a_replay_tells_of_the_step_and_does_nothing(on):
     store, shop = MortalStore(), Shop()
-    first = on(
-        store,
-        [shop.place],
-        "run",
-        "Go.",
-        model=ScriptedModel([PLACE, "Done."]),
-        run_id="r_1",
-    )
+    first = begin(on, store, shop)
     again = on(store, [shop.place], "replay", "r_1", model=ScriptedModel(["never"]))
     assert [m.result.text for m in again.messages[2:3]] == [
         m.result.text for m in first.messages[2:3]
@@ -357,16 +335,13 @@ def test_a_replay_tells_of_the_step_and_does_nothing(on):
 def test_a_step_can_be_taken_back_and_a_fork_knows_of_it(on):
     store, taken = MortalStore(), []
     shop = Shop(
-        sending={"compensate": lambda order, total, text, result: taken.append(order)}
+        sending={
+            "write": hr.Write(
+                compensate=lambda order, total, text, result: taken.append(order)
+            )
+        }
     )
-    on(
-        store,
-        [shop.place],
-        "run",
-        "Go.",
-        model=ScriptedModel([PLACE, "Done."]),
-        run_id="r_1",
-    )
+    begin(on, store, shop)
     (offered,) = on(store, [shop.place], "undoable", "r_1")
     assert (offered.tool, offered.step) == ("send_receipt", "1.1")
     on(store, [shop.place], "undo", "r_1")
@@ -385,7 +360,8 @@ def test_a_step_can_be_taken_back_and_a_fork_knows_of_it(on):
 def test_equal_steps_after_two_calls_are_two_things_to_take_back(on):
     store = MortalStore()
     shop = Shop(
-        sending={"compensate": lambda **_: None}, arguments={"order": "x", "total": 1}
+        sending={"write": hr.Write(compensate=lambda **_: None)},
+        arguments={"order": "x", "total": 1},
     )
     script = [[PLACE, call("place_order", order="b")], "Done."]
     on(store, [shop.place], "run", "Go.", model=ScriptedModel(script), run_id="r_1")
@@ -396,7 +372,7 @@ def test_equal_steps_after_two_calls_are_two_things_to_take_back(on):
 
 
 def test_a_run_waits_for_a_step_behind_a_step(driver):
-    shop = Shop(placing={"ends_run": True})
+    shop = Shop(placing={"limits": hr.Limits(ends_run=True)})
 
     @hr.tool(effect="write", approve=True)
     def file() -> str:
@@ -447,7 +423,7 @@ def test_a_step_with_the_name_of_another_tool_is_refused_when_the_set_is_made():
 # ---------------------------------------------------------------------- ends_run
 
 
-@hr.tool(effect="read", ends_run=True)
+@hr.tool(effect="read", limits=hr.Limits(ends_run=True))
 def report(month: int) -> dict:
     """Make the report of a month."""
     if month > 12:
@@ -542,7 +518,7 @@ def test_a_call_beside_it_that_waits_for_a_person_comes_first(on):
 
 
 def test_a_step_after_it_that_fails_is_for_the_model_to_tell(driver):
-    shop = Shop(placing={"ends_run": True})
+    shop = Shop(placing={"limits": hr.Limits(ends_run=True)})
     run, _ = ran(
         driver,
         [shop.place],

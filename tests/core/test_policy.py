@@ -5,6 +5,7 @@ import pytest
 from handrail.core.policy import Decision, Policy, Rule
 from handrail.errors import ConfigError, SetupError, ToolDefinitionError
 from handrail.tools.function_tool import FunctionTool
+from handrail.tools.settings import Write
 
 
 def pay(amount: float, to: str = "") -> str:
@@ -149,13 +150,13 @@ def test_a_rule_counts_more_than_risk_and_than_the_tool():
 @pytest.mark.parametrize(("rules", "tool", "required_approvals"), [
     ([Rule("pay", "ask", required_approvals=2)], WRITE, 2),
     # the larger number holds
-    ([Rule("pay", "ask", required_approvals=2)], made(required_approvals=3), 3),
-    ([Rule("pay", "ask")], made(required_approvals=2), 2),
+    ([Rule("pay", "ask", required_approvals=2)], made(write=Write(required_approvals=3)), 3),
+    ([Rule("pay", "ask")], made(write=Write(required_approvals=2)), 2),
     ([Rule("pay", "ask", when="amount > 90", required_approvals=2), Rule("pay", "ask")], WRITE, 1),
-    ([], made(approve="amount > 10", required_approvals=2), 2),
+    ([], made(approve="amount > 10", write=Write(required_approvals=2)), 2),
     # without `approve`, it asks each time
-    ([], made(required_approvals=2), 2),
-    ([], made(effect="destructive", required_approvals=2), 2),
+    ([], made(write=Write(required_approvals=2)), 2),
+    ([], made(effect="destructive", write=Write(required_approvals=2)), 2),
     ([], DESTRUCTIVE, 1),
 ])  # fmt: skip
 def test_a_rule_and_a_tool_say_how_many_people_must_agree(
@@ -191,8 +192,8 @@ def test_a_verdict_says_what_decided(policy, tool, reason):
     lambda: Rule(required_approvals=0),
     lambda: Rule(required_approvals=True),
     lambda: Rule(then="allow", required_approvals=2),
-    lambda: made(required_approvals=0),
-    lambda: made(required_approvals="2"),
+    lambda: made(write=Write(required_approvals=0)),
+    lambda: made(write=Write(required_approvals="2")),
 ])  # fmt: skip
 def test_a_mistake_is_found_when_the_policy_is_made(made_wrong):
     with pytest.raises((ConfigError, ToolDefinitionError)):

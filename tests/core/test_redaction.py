@@ -20,7 +20,7 @@ from handrail.core.redaction import (
     Redactor,
 )
 from handrail.invisible import is_unseen
-from tests.dialects.contract import check_growth
+from handrail.testing.contracts.dialects import check_growth
 from tests.support.corpus import CORPUS, rows
 
 SECRET = "hunter2/plus+more="

@@ -31,7 +31,7 @@ from handrail.core.results import (
 )
 from handrail.errors import Failure
 from handrail.invisible import clean, clean_json
-from tests.dialects.contract import check_growth
+from handrail.testing.contracts.dialects import check_growth
 
 
 @dataclasses.dataclass

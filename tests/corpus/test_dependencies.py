@@ -127,7 +127,11 @@ def planned(row, spelling):
 
 def stub(name, fn=lambda **_: None):
     return hr.FunctionTool(
-        fn, name=name, parameters=ANYTHING, effect="read", inline_references=True
+        fn,
+        name=name,
+        parameters=ANYTHING,
+        effect="read",
+        sends=hr.Sends(inline_references=True),
     )
 
 

@@ -52,7 +52,7 @@ class World:
                         description=each["description"],
                         parameters=each["parameters"],
                         resource="world",
-                        repeatable=True,
+                        write=hr.Write(repeatable=True),
                         blocking=False,
                     )
 

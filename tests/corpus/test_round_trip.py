@@ -11,7 +11,7 @@ from handrail.dialects import Envelope, dialect
 from handrail.messages import Turn
 from handrail.ports import Described
 from handrail.testing import WIRES
-from tests.dialects.contract import read
+from handrail.testing.contracts.dialects import read
 from tests.support.corpus import rows
 
 ROWS = [

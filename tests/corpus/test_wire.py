@@ -10,7 +10,7 @@ from handrail.dialects import provider_errors
 from handrail.dialects.wires.openai_chat import DIALECT
 from handrail.dialects.wires.sse import EventSplitter
 from handrail.messages import AssistantMessage, ToolMessage, conversation_of
-from tests.dialects.contract import in_pieces, read
+from handrail.testing.contracts.dialects import in_pieces, read
 from tests.support import wires
 from tests.support.corpus import rows
 from tests.support.wires import seen, stream_bytes

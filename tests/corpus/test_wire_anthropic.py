@@ -9,7 +9,7 @@ import pytest
 from handrail.dialects.wires.anthropic import DIALECT
 from handrail.errors import ModelError
 from handrail.messages import AssistantMessage, ToolMessage, Turn
-from tests.dialects.contract import in_pieces, read
+from handrail.testing.contracts.dialects import in_pieces, read
 from tests.support import wires
 from tests.support.corpus import rows
 

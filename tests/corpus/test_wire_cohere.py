@@ -9,7 +9,7 @@ import pytest
 from handrail.dialects.wires.cohere import DIALECT
 from handrail.errors import ModelError
 from handrail.messages import AssistantMessage, Turn, conversation_of
-from tests.dialects.contract import in_pieces, read
+from handrail.testing.contracts.dialects import in_pieces, read
 from tests.support import wires
 
 FINISHES = {"COMPLETE": "stop", "TOOL_CALL": "calls", "MAX_TOKENS": "length"}

@@ -16,7 +16,7 @@ from handrail.messages import (
     ToolMessage,
     Turn,
 )
-from tests.dialects.contract import calls_told, in_pieces, joined, read
+from handrail.testing.contracts.dialects import calls_told, in_pieces, joined, read
 from tests.support.wires import answered, cases, exchanges, seen, steps, stream_bytes
 
 EXCHANGES = exchanges("openai_responses", "responses_compat")

@@ -27,12 +27,10 @@ def dsn():
 
 def emptied(dsn: str) -> None:
     """Delete every segment and every worker."""
-    tables = (
-        "handrail.segments", "handrail.workers", "handrail.dispatchers",
-        "handrail_jobs.procrastinate_jobs", "handrail_jobs.procrastinate_workers",
-    )  # fmt: skip
+    tables = ("procrastinate_jobs", "procrastinate_workers")
     with psycopg.connect(dsn, autocommit=True) as admin:
-        for table in tables:
+        for name in tables:
+            table = f"handrail_jobs.{name}"
             if admin.execute("SELECT to_regclass(%s)", (table,)).fetchone() != (None,):
                 admin.execute(f"TRUNCATE {table} CASCADE")
 

@@ -5,7 +5,6 @@ import os
 import sys
 import threading
 from contextlib import asynccontextmanager
-from time import monotonic
 
 import pytest
 
@@ -28,9 +27,10 @@ pytest.importorskip("procrastinate")
 import psycopg
 
 from tests.dispatch.dying_worker import SCRIPT, TIMEOUT_S, die_in_write, make_pay
+from tests.dispatch.workers import count_segments, drop_segments
 from tests.stores.servers import started
 
-QUICK = Timing(poll_s=0.05, beat_s=0.2, dead_s=1.0, sweep_s=0.2, aside_s=0.2)
+QUICK = Timing(poll_s=0.05, beat_s=0.2, dead_s=1.0, sweep_s=0.2, again_s=0.2)
 SOON_S = 30
 FORM = {"type": "object", "properties": {"a": {"type": "integer"}}}
 
@@ -42,7 +42,7 @@ def postgres():
     server.remove()
 
 
-@pytest.fixture(params=["sqlite", "postgres", "procrastinate"])
+@pytest.fixture(params=["sqlite", "postgres"])
 def place(request, tmp_path):
     """Where a store that holds nothing is."""
     if request.param == "sqlite":
@@ -51,11 +51,7 @@ def place(request, tmp_path):
     name = f"worker_{os.getpid()}_{threading.get_native_id()}_{tmp_path.name}".lower()
     with psycopg.connect(dsn, autocommit=True) as server:
         server.execute(f'CREATE DATABASE "{name}"')
-    dsn = dsn.replace("@/postgres", f"@/{name}")
-    with opener(dsn)() as store:
-        kind = "procrastinate" if request.param == "procrastinate" else "lease"
-        open_dispatcher(store, kind).close()
-    return dsn
+    return dsn.replace("@/postgres", f"@/{name}")
 
 
 class Shop:
@@ -104,7 +100,6 @@ async def working(place, tools, *script, grace_s=5.0, **how):
         finally:
             await worker.stop(grace_s=grace_s)
             await task
-            dispatcher.close()
             runtime.store.close()
 
 
@@ -117,20 +112,11 @@ def client(place):
 
 def waiting(client) -> int:
     """How many segments wait for a worker."""
-    dispatcher = open_dispatcher(client.store)
-    count = result_now(dispatcher.stats()).waiting
-    dispatcher.close()
-    return count
+    return count_segments(client.store)[0]
 
 
 async def result(client, run_id, **how):
     return await asyncio.to_thread(client.result, run_id, within_s=SOON_S, **how)
-
-
-def only_of_lease(client):
-    """Skip a test that looks into the tables of one dispatcher."""
-    if rows(client, "SELECT name FROM dispatchers") != [("lease",)]:
-        pytest.skip("it looks into the tables of `lease`")
 
 
 def rows(client, statement):
@@ -291,7 +277,7 @@ def test_whoever_submits_a_run_is_not_one_of_the_people_who_agree_to_its_call(
 ):
     paid = []
 
-    @hr.tool(effect="destructive", required_approvals=2)
+    @hr.tool(effect="destructive", write=hr.Write(required_approvals=2))
     def pay(order: str) -> str:
         """Pay."""
         paid.append(order)
@@ -396,7 +382,7 @@ def test_a_run_with_a_delivered_result_rests_while_it_waits_for_another_answer(
 def assert_rests_until_it_is_answered(client):
     """See that no sweep resumes a waiting run, however long it waits, and that an answer does."""
     pass_time(client, STALE_S + 1.0)
-    assert result_now(client.store.sweep_submitted("chosen")) == 0
+    assert result_now(client.store.sweep_submitted()) == 0
     assert waiting(client) == 0
     [question] = result_now(client.store.list_approvals())
     admin.approve(client.store, question.id, by="anna")
@@ -413,11 +399,11 @@ def test_a_worker_without_a_tool_of_the_run_hands_it_back_and_says_so(place, cli
 
     async def deploy():
         async with working(place, shop.tools("hold"), "Never."):
-            while not rows(client, "SELECT 1 FROM submitted WHERE note <> ''"):
+            while "has no tool look" not in submission(client, "r").note:
                 await asyncio.sleep(0.02)
             assert result_now(client.store.list_runs())[0].status == "queued"
-            async with working(place, shop.tools("look"), call("look"), "Done."):
-                return await result(client, "r")
+        async with working(place, shop.tools("look"), call("look"), "Done."):
+            return await result(client, "r")
 
     assert asyncio.run(deploy()).text == "Done."
 
@@ -480,7 +466,6 @@ def test_a_worker_that_would_find_no_run_is_refused(tmp_path, queues, reason):
         dispatcher = open_dispatcher(store)
         with pytest.raises(ConfigError, match=reason):
             Worker(runtime, dispatcher, queues=queues)
-        dispatcher.close()
 
 
 def test_an_idle_worker_whose_store_does_not_answer_is_not_ready(place, monkeypatch):
@@ -580,7 +565,6 @@ def test_a_queued_run_that_is_cancelled_while_a_worker_takes_it_is_never_begun(
                 await asyncio.sleep(0.02)
             await worker.stop(grace_s=5.0)
             await task
-            dispatcher.close()
             runtime.store.close()
             return meanwhile.said
 
@@ -617,12 +601,11 @@ def test_a_write_in_doubt_is_a_warning_in_the_log_of_the_worker(place, client, c
 
 
 def test_a_segment_that_is_nowhere_is_enqueued_by_a_sweep(place, client):
-    only_of_lease(client)
     client.submit("Go.", run_id="r")
-    rows(client, "DELETE FROM segments WHERE run_id = 'r' RETURNING 1")
+    drop_segments(client.store, "r")
     rows(client, "UPDATE submitted SET swept = 1 RETURNING 1")
-    assert result_now(client.store.sweep_submitted("chosen")) == 1
-    assert result_now(client.store.sweep_submitted("chosen")) == 0
+    assert result_now(client.store.sweep_submitted()) == 1
+    assert result_now(client.store.sweep_submitted()) == 0
     assert waiting(client) == 1
 
 
@@ -638,35 +621,35 @@ def test_a_question_that_has_expired_wakes_its_run_once(client):
         rows(client, "UPDATE runs SET status = 'waiting' RETURNING 1")
         # a worker does not ask about the old question any more, say because a deploy has changed its tool
         result_now(store.finish_segment("r", number))
-        woken.append(result_now(store.sweep_submitted("chosen")))
+        woken.append(result_now(store.sweep_submitted()))
     assert woken == [1, 0]
     states = [each.state for each in result_now(store.list_approvals(state=""))]
     assert states == ["expired", "open"]
 
 
 def test_a_question_of_a_run_that_a_call_has_started_wakes_the_outer_one(client):
-    only_of_lease(client)
     for run_id in ("r", "r2"):
         client.submit("Go.", run_id=run_id)
     rows(client, "UPDATE runs SET status = 'waiting' RETURNING 1")
-    rows(client, "DELETE FROM segments RETURNING 1")
+    for run_id in ("r", "r2"):
+        drop_segments(client.store, run_id)
     question = ApprovalRequest("q", "r.1.0", "c", "delete", "d", {}, "high", "lasting")
     result_now(client.store.ask(question, within_s=0.0))
     rows(client, "UPDATE submitted SET swept = 1 RETURNING 1")
-    assert result_now(client.store.sweep_submitted("chosen")) == 0
+    assert result_now(client.store.sweep_submitted()) == 0
     # the question has expired by now
-    assert result_now(client.store.sweep_submitted("chosen")) == 1
+    assert result_now(client.store.sweep_submitted()) == 1
     assert result_now(client.store.load_run("r")).record.status == "queued"
     assert result_now(client.store.load_run("r2")).record.status == "waiting"
 
 
 def test_cancelling_a_run_that_a_call_has_started_wakes_the_outer_one(client):
-    only_of_lease(client)
     for run_id in ("r", "r2"):
         client.submit("Go.", run_id=run_id)
     result_now(client.store.begin_run(RunRecord("r.1.0", {})))
     rows(client, "UPDATE runs SET status = 'waiting' RETURNING 1")
-    rows(client, "DELETE FROM segments RETURNING 1")
+    for run_id in ("r", "r2"):
+        drop_segments(client.store, run_id)
     assert result_now(client.store.request_cancel("r.1.0"))
     assert result_now(client.store.load_run("r")).record.status == "queued"
     assert result_now(client.store.load_run("r2")).record.status == "waiting"
@@ -682,24 +665,27 @@ def test_a_segment_of_the_past_does_nothing(place, client):
 
 
 def test_a_run_that_kills_its_workers_is_poisoned(place, client):
-    only_of_lease(client)
     client.submit("Go.", run_id="r")
     rows(client, "UPDATE runs SET status = 'running', owner = 'gone:1:' RETURNING 1")
     rows(client, f"UPDATE submitted SET deaths = {MOST_TAKEOVERS} RETURNING 1")
-    rows(client, "UPDATE segments SET attempt = 5, after_death = 1 RETURNING 1")
-
-    async def take():
-        async with working(place, [], "Never."):
-            return await result(client, "r")
-
-    run = asyncio.run(take())
+    asyncio.run(perform(place, Running(Segment("r"), 5, after_death=True)))
+    run = client.result("r", within_s=SOON_S)
     assert run.status == "failed"
     assert "poisoned" in run.reason
 
 
-def test_a_process_without_the_dispatcher_of_the_workers_submits_runs(
-    place, client, monkeypatch
-):
+async def perform(place, running):
+    """Let a worker that takes nothing else perform a segment."""
+    async with hr.Runtime([], store=opener(place)()) as runtime:
+        dispatcher = open_dispatcher(runtime.store, timing=QUICK)
+        worker = Worker(runtime, dispatcher, model=ScriptedModel(["Never."]))
+        try:
+            await worker._perform(running.segment, running)
+        finally:
+            runtime.store.close()
+
+
+def test_a_process_without_procrastinate_submits_runs(place, client, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setitem(sys.modules, "procrastinate", None)
         with hr.SyncRuntime(store=opener(place)()) as elsewhere:
@@ -710,7 +696,6 @@ def test_a_process_without_the_dispatcher_of_the_workers_submits_runs(
         async with working(place, [], "Done."):
             return await result(client, "r")
 
-    assert waiting(client) == 1
     assert asyncio.run(carry_out()).text == "Done."
 
 
@@ -749,18 +734,11 @@ def test_a_worker_that_was_frozen_after_its_claim_takes_no_run_over(place, clien
     """It does not know yet whether somebody else has the segment by now."""
     client.submit("Go.", run_id="r")
 
-    async def perform_late():
-        async with hr.Runtime([], store=opener(place)()) as runtime:
-            dispatcher = open_dispatcher(runtime.store, timing=QUICK)
-            worker = Worker(runtime, dispatcher, model=ScriptedModel(["Never."]))
-            running = Running(Segment("r"))
-            running.sure_until = monotonic() - 1.0
-            with pytest.raises(HandBack, match="was frozen"):
-                await worker._perform(running.segment, running)
-            dispatcher.close()
-            runtime.store.close()
+    async def is_lost():
+        return False
 
-    asyncio.run(perform_late())
+    with pytest.raises(HandBack, match="was frozen"):
+        asyncio.run(perform(place, Running(Segment("r"), is_ours=is_lost)))
     stored = result_now(client.store.load_run("r"))
     assert (stored.record.status, stored.record.epoch) == ("queued", 1)
     assert waiting(client) == 1
@@ -796,7 +774,6 @@ def test_a_run_that_was_taken_over_meanwhile_is_handed_back_and_not_left(place, 
             run = await result(client, "r")
             await worker.stop(grace_s=5.0)
             await task
-            dispatcher.close()
             runtime.store.close()
             return run, overtaken.resumed
 
@@ -920,9 +897,7 @@ def postpone(client, run_id, wait_s):
     store = client.store
     result_now(store.take_segment(run_id, 1, after_death=False))
     result_now(store.finish_segment(run_id, 1, wait_s=wait_s, why="a lease"))
-    dispatcher = open_dispatcher(store)
-    result_now(dispatcher.cancel(run_id))
-    dispatcher.close()
+    drop_segments(store, run_id)
 
 
 def test_a_run_whose_wait_ends_while_its_worker_still_holds_its_segment_goes_on_soon(
@@ -934,18 +909,16 @@ def test_a_run_whose_wait_ends_while_its_worker_still_holds_its_segment_goes_on_
     result_now(store.finish_segment("r", 1, wait_s=30.0, why="a lease"))
     # the worker is slow, or frozen: the dispatcher has the segment until it has settled it
     pass_time(client, 31.0)
-    assert result_now(store.sweep_submitted("chosen")) == 0
+    assert result_now(store.sweep_submitted()) == 0
     assert waiting(client) == 1
-    dispatcher = open_dispatcher(store)
-    result_now(dispatcher.cancel("r"))
-    dispatcher.close()
+    drop_segments(store, "r")
     assert waiting(client) == 0
     pass_time(client, AGAIN_S + 1.0)
-    assert result_now(store.sweep_submitted("chosen")) == 1
+    assert result_now(store.sweep_submitted()) == 1
     assert waiting(client) == 1
     # and that was all
     pass_time(client, AGAIN_S + 1.0)
-    assert result_now(store.sweep_submitted("chosen")) == 0
+    assert result_now(store.sweep_submitted()) == 0
 
 
 def pass_time(client, seconds):
@@ -961,10 +934,10 @@ def test_a_run_whose_wait_is_over_goes_on_however_many_others_wait(client):
     rows(client, "UPDATE submitted SET swept = swept - 1000 RETURNING 1")
     client.submit("Go.", run_id="r")
     postpone(client, "r", wait_s=30.0)
-    assert result_now(client.store.sweep_submitted("chosen")) == 0
+    assert result_now(client.store.sweep_submitted()) == 0
     rows(client, "UPDATE submitted SET wake_at = wake_at - 31.0 RETURNING 1")
-    assert result_now(client.store.sweep_submitted("chosen")) == 1
-    assert result_now(client.store.sweep_submitted("chosen")) == 0
+    assert result_now(client.store.sweep_submitted()) == 1
+    assert result_now(client.store.sweep_submitted()) == 0
     assert waiting(client) == 161
 
 
@@ -973,7 +946,7 @@ def test_a_run_that_was_cancelled_while_it_waited_is_forgotten_once_it_is_due(cl
     postpone(client, "r", wait_s=30.0)
     admin.cancel(client.store, "r", by="anna")
     rows(client, "UPDATE submitted SET wake_at = wake_at - 31.0 RETURNING 1")
-    assert result_now(client.store.sweep_submitted("chosen")) == 0
+    assert result_now(client.store.sweep_submitted()) == 0
     assert rows(client, "SELECT 1 FROM submitted") == []
     assert waiting(client) == 0
 

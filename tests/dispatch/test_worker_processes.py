@@ -23,7 +23,7 @@ from handrail.futures import result_now
 from handrail.records import Submission
 from handrail.stores.sqlite import SqliteStore
 from handrail.testing import Fault, ScriptedServer, call
-from handrail.testing.mail import Mailbox
+from stand_ins.mail import Mailbox
 from tests.support.effort import examples, volume
 
 pytest.importorskip("psycopg", reason="no psycopg: install handrail[postgres]")
@@ -214,6 +214,20 @@ def test_what_has_not_ended_within_the_grace_goes_on_in_another_worker(folder, m
     with worker(folder, model):
         waited = handrail(folder, "runs", "wait", "r", "--within", "50")
     assert waited.stdout == "Done.\n"
+
+
+def test_a_second_worker_of_a_file_stands_by_and_says_so(folder, model):
+    handrail(folder, "runs", "submit", "Go.", "--run-id", "r")
+    with worker(folder, model) as first:
+        wait_until((folder / "inside").exists, first)
+        with worker(folder, model) as second:
+            wait_until(lambda: "the worker stands by: " in logged(folder), second)
+            first.kill()
+            (folder / "gate").touch()
+            waited = handrail(folder, "runs", "wait", "r", "--within", "50")
+    assert waited.stdout == "Done.\n"
+    assert f":{first.pid}" in logged(folder).partition("stands by: ")[2].splitlines()[0]
+    assert "the worker has sqlite:" in logged(folder)
 
 
 def test_a_second_signal_ends_a_worker_at_once(folder, model):

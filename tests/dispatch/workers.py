@@ -12,20 +12,57 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from handrail import plugins
+from handrail.dispatch.choice import open_dispatcher
 from handrail.dispatch.port import HandBack, Running, Segment, Timing
+from handrail.errors import HandrailError
+from handrail.stores.sql_values import encode_name
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 60.0
 
-PROMPT = Timing(poll_s=0.05, beat_s=0.2, dead_s=60.0, sweep_s=60.0, aside_s=0.3)
+PROMPT = Timing(poll_s=0.05, beat_s=0.2, dead_s=60.0, sweep_s=60.0, again_s=0.05)
 """Nobody counts as dead, however busy the machine is."""
-MORTAL = Timing(poll_s=0.05, beat_s=0.25, dead_s=2.0, sweep_s=0.25, aside_s=0.3)
+MORTAL = Timing(poll_s=0.05, beat_s=0.25, dead_s=2.0, sweep_s=0.25, again_s=0.05)
 """A worker that died is noticed while a test waits."""
 
 
 def open_store(place: str):
     kind, _, rest = place.partition(":")
     return plugins.load("stores", kind)(rest)
+
+
+def enqueue(store, run_id, number=1, *, queue="default", priority=0, undo=False):
+    """Enqueue a segment as the store does for a run that goes on, in a transaction; return whether it is new."""
+    row = (encode_name(run_id), number, encode_name(queue), priority)
+
+    def run(database, _):
+        is_new = store._enqueue(database, row)
+        if undo:
+            raise HandrailError("on second thoughts")
+        return is_new
+
+    return store._submit(run).result(PATIENCE_S)
+
+
+_TABLES = {
+    False: ("segments", "run_id", "begun = 0"),
+    True: ("handrail_jobs.procrastinate_jobs", "lock", "status = 'todo'"),
+}
+
+
+def count_segments(store) -> tuple[int, int]:
+    """How many segments wait, and how many are under way."""
+    table, _, waits = _TABLES[store.has_own_connections]
+    counted = f"SELECT count(CASE WHEN {waits} THEN 1 END), count(*) FROM {table}"
+    [[waiting, together]] = store.use_connection(lambda database: database.run(counted))
+    return waiting, together - waiting
+
+
+def drop_segments(store, run_id: str) -> None:
+    """Delete the segments of a run, as if they had been performed."""
+    table, run, _ = _TABLES[store.has_own_connections]
+    delete = f"DELETE FROM {table} WHERE {run} = ? RETURNING 1"
+    store.use_connection(lambda database: database.run(delete, (run_id,)))
 
 
 async def until(condition) -> None:
@@ -49,9 +86,9 @@ class Worker:
         self.dispatcher = dispatcher
         self.started: list[Segment] = []
         self.attempts: list[int] = []
+        self.after_death: list[bool] = []
         self.finished: list[Segment] = []
         self.running: dict[str, Running] = {}
-        self.most_at_once = 0
         self.gate = asyncio.Event()
         self.gate.set()
         self.refuses: set[str] = set()
@@ -61,8 +98,8 @@ class Worker:
     async def perform(self, segment: Segment, running: Running) -> None:
         self.started.append(segment)
         self.attempts.append(running.attempt)
+        self.after_death.append(running.after_death)
         self.running[segment.run_id] = running
-        self.most_at_once = max(self.most_at_once, len(self.running))
         try:
             if segment.run_id in self.refuses:
                 raise HandBack
@@ -90,14 +127,14 @@ class Worker:
 
 
 class OtherProcess:
-    """`python -m tests.dispatch.workers PLACE KIND FOLDER SECONDS`: a worker that performs until a file is there.
+    """`python -m tests.dispatch.workers PLACE FOLDER SECONDS`: a worker that performs until a file is there.
 
     It writes what it begins to a file, and what it learns of it.
     """
 
-    def __init__(self, place: str, kind: str, folder: Path, timing: Timing) -> None:
+    def __init__(self, place: str, folder: Path, timing: Timing) -> None:
         self.folder = folder
-        words = [place, kind, str(folder), str(timing.beat_s), str(timing.dead_s)]
+        words = [place, str(folder), str(timing.beat_s), str(timing.dead_s)]
         self.process = subprocess.Popen(
             [sys.executable, "-m", "tests.dispatch.workers", *words],
             cwd=ROOT,
@@ -125,24 +162,21 @@ class OtherProcess:
 
 
 def main() -> None:
-    place, kind, folder, beat_s, dead_s = sys.argv[1:]
+    place, folder, beat_s, dead_s = sys.argv[1:]
     timing = Timing(
         poll_s=0.05, beat_s=float(beat_s), dead_s=float(dead_s), sweep_s=0.25
     )
-    dispatcher = plugins.load("dispatchers", kind)(open_store(place), timing=timing)
+    dispatcher = open_dispatcher(open_store(place), timing=timing)
     log = (Path(folder) / f"{os.getpid()}.log").open("a", buffering=1)
 
     async def perform(segment: Segment, running: Running) -> None:
         print("began", segment.run_id, running.attempt, file=log)
         while not (Path(folder) / "go").exists():
-            if running.cancelled.is_set():
-                print("cancelled", segment.run_id, file=log)
+            if running.lost.is_set():
+                print("lost", segment.run_id, file=log)
                 return
             await asyncio.sleep(0.02)
         print("ended", segment.run_id, file=log)
-        if running.attempt == 1:
-            await asyncio.wait_for(running.lost.wait(), PATIENCE_S)
-            print("lost", segment.run_id, file=log)
 
     asyncio.run(dispatcher.work(perform, concurrency=4))
 

@@ -7,11 +7,12 @@ import pytest
 import yaml
 
 from docs import build
-from handrail import cli, linting, plugins
-from handrail.cli import COMMANDS
+from handrail import linting, plugins
+from handrail.cli import list_commands
 from handrail.dialects import WireDialect, dialect
 from handrail.errors import Code
 from handrail.sandboxes.builtin import KNOWN
+from handrail_openmodels import parts
 from tests.test_architecture import FLOORS, SATELLITES, VALUES
 
 ROOT = Path(__file__).parents[2]
@@ -38,7 +39,8 @@ def read(path):
 
 def home_of(kind, name):
     """Return the module in which a part of ours is, as a path."""
-    module = plugins._OURS[kind][name].partition(":")[0]
+    places = {**plugins._OURS[kind], **plugins.list_added(kind)}
+    module = places[name].partition(":")[0]
     return ROOT / "src" / (module.replace(".", "/") + ".py")
 
 
@@ -97,7 +99,7 @@ def test_every_wire_fulfils_its_checklist(name):
     assert f"\n### {name}\n" in read("docs/reference/dialects.md")
 
 
-@pytest.mark.parametrize("name", [*plugins.PROMPTS, *plugins.UNPROMPTED])
+@pytest.mark.parametrize("name", [*parts.PROMPTS, *parts.UNPROMPTED])
 def test_every_prompt_fulfils_its_checklist(name):
     assert home_of("dialects", name).parent == ROOT / "src/handrail_openmodels/prompts"
     assert f"\n### {name}\n" in read("docs/reference/dialects.md")
@@ -129,12 +131,13 @@ def test_every_lint_rule_fulfils_its_checklist():
     ] == []
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", list_commands())
 def test_every_command_fulfils_its_checklist(name):
-    folder = ROOT / "src" / cli._HOME_OF.get(name, "handrail/cli") / "commands"
+    added = plugins.list_added("commands").get(name, "handrail.cli.commands.")
+    folder = ROOT / "src" / added.rpartition(".")[0].replace(".", "/")
     assert (folder / f"{name}.py").exists() or (folder / name).is_dir()
     tests = "".join(
-        path.read_text(encoding="utf-8") for path in TESTS.glob("*/test_*.py")
+        path.read_text(encoding="utf-8") for path in TESTS.rglob("test_*.py")
     )
     assert re.search(rf'"{name}"', tests), f"no test runs `handrail {name}`"
 

@@ -26,7 +26,7 @@ SECTIONS = [
     "What you now see",
     "What is not promised",
 ]
-NAMED = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
+NAMED = re.compile(r"`((?:tests|src)/[\w/]+\.py)::(\w+)`")
 
 
 def text_of(page):

@@ -10,11 +10,12 @@ import pytest
 
 import handrail as hr
 from docs import build
-from handrail.cli import COMMANDS, options
+from handrail.cli import list_commands, options
 from handrail.cli import settings as cli_settings
 from handrail.errors import Code
 from handrail.linting import Settings
 from handrail.models.providers import PROVIDERS
+from handrail.tools.settings import GROUPS
 from handrail.tools.tool import BaseTool
 from handrail_mcp import server_settings
 from tests.support.effort import volume
@@ -52,12 +53,18 @@ def test_every_name_of_the_reference_has_something_to_say():
 
 
 def test_every_setting_of_a_tool_is_in_its_table_with_a_meaning():
-    settings = {name: meaning for name, _, _, meaning in build.settings_of_a_tool()}
-    assert BaseTool._DECLARABLE - settings.keys() == set()
-    assert [name for name, meaning in settings.items() if not meaning.strip()] == []
+    for declaring, names in [
+        (BaseTool, BaseTool._DECLARABLE),
+        *((group, group.usual.keys()) for group in GROUPS.values()),
+    ]:
+        settings = {
+            name: meaning for name, _, _, meaning in build.settings_of(declaring)
+        }
+        assert names <= settings.keys()
+        assert [name for name, meaning in settings.items() if not meaning.strip()] == []
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", list_commands())
 def test_every_command_is_on_the_page_of_the_command_line(name):
     assert f"\n## handrail {name}\n" in build.command_line()
 
@@ -85,9 +92,8 @@ def test_every_key_of_the_settings_is_on_the_page_of_the_configuration():
     of_servers = "".join(
         row for row in CONFIGURATION.splitlines() if row.startswith("| `[mcp.servers.")
     )
-    assert [key for key in server_settings._KEYS if f"`{key}`" not in of_servers] == [
-        "tools"
-    ]
+    names = server_settings.ServerSettings.__struct_fields__
+    assert [key for key in names if f"`{key}`" not in of_servers] == ["name", "tools"]
     assert "`[mcp.servers.NAME.tools.TOOL]`" in of_servers
     assert "`[schedule.NAME]`" in CONFIGURATION
 

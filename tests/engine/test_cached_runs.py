@@ -10,6 +10,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
+from examples.guide.prefix_cache import PrefixCache, input_price
 
 import handrail as hr
 from handrail.dialects.wires.openai_responses import OpenAIResponses
@@ -17,7 +18,6 @@ from handrail.messages import Usage
 from handrail.models.http_model import HttpModel
 from handrail.selectors.strategies import Searching
 from handrail.testing import ScriptedServer, call
-from handrail.testing.prefix_cache import PrefixCache, input_price
 
 SUBJECTS = [
     "weather", "rain", "storm", "snow", "harbour", "tide", "train", "tram", "bus", "ferry", "flight", "hotel",

@@ -199,7 +199,11 @@ def test_a_fork_and_an_undo_ask_such_functions_outside_of_the_loops_thread(tmp_p
         threads.append(threading.current_thread() is threading.main_thread())
         return f"message:{to}"
 
-    @hr.tool(effect="write", key=name_message, compensate=lambda to, result: None)
+    @hr.tool(
+        effect="write",
+        key=name_message,
+        write=hr.Write(compensate=lambda to, result: None),
+    )
     async def send(to: str) -> str:
         """Send a message."""
         return f"sent to {to}"

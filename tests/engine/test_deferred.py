@@ -12,8 +12,12 @@ from handrail.calls import arguments_text
 from handrail.futures import result_now
 from handrail.stores.memory import MemoryStore
 from handrail.testing import ManualClock, ScriptedModel, call
-from handrail_toolbox.asking import ask_user
 from tests.support.drivers import BOUND_S
+
+
+@hr.tool(effect="read", blocking=False, deferred=True, write=hr.Write(repeatable=True))
+def ask_user(question: str, options: list[str] | None = None) -> str:
+    """Ask the user a question."""
 
 
 class Desk:
@@ -122,7 +126,9 @@ def test_a_write_whose_result_was_delivered_can_be_taken_back(tmp_path):
     def remove(scene: str, result: str) -> str:
         return f"{result} of {scene} removed"
 
-    job = hr.FunctionTool(render, effect="write", deferred=True, compensate=remove)
+    job = hr.FunctionTool(
+        render, effect="write", deferred=True, write=hr.Write(compensate=remove)
+    )
     model = ScriptedModel([call("render", scene="a"), "Done."])
     with hr.SyncRuntime([job], store=f"sqlite:///{tmp_path}/h.db") as runtime:
         runtime.run("q", model=model, run_id="r")
@@ -210,7 +216,12 @@ def test_a_result_stays_after_the_time_for_an_answer_is_over(collected_before):
 
 
 def test_the_result_of_a_call_that_two_people_approved_comes_from_one(store):
-    @hr.tool(effect="write", approve=True, required_approvals=2, deferred=True)
+    @hr.tool(
+        effect="write",
+        approve=True,
+        write=hr.Write(required_approvals=2),
+        deferred=True,
+    )
     def order(item: str) -> None:
         """Order an item."""
 
@@ -370,15 +381,6 @@ def test_a_write_that_certainly_did_not_happen_waits_for_no_result(make_shop):
         ):
             shop.do(shop.runtime.deliver, question.id, "Monday")
     assert shop.states() == ["failed"]
-
-
-def test_a_write_that_is_started_again_after_it_failed_gets_its_own_result(make_shop):
-    ends = [hr.NoEffect("NO_STOCK", "There is none."), None]
-    shop = make_shop(ends)
-    shop.ask("one")
-    waiting = shop.ask("two")
-    shop.do(shop.runtime.deliver, waiting.question.id, "Monday")
-    assert (shop.ask("three").value, shop.states()) == ("Monday", ["done"])
 
 
 @pytest.mark.parametrize("scope", [None, "acme"])

@@ -72,7 +72,7 @@ def test_a_write_that_has_ended_is_not_explained(store, kind):
 
 @pytest.mark.parametrize("run", ["desk", None])
 def test_who_is_asked_whether_to_repeat_a_write_in_doubt_reads_why_it_is(store, run):
-    @hr.tool(effect="write", key="pay:{n}", on_doubt="ask")
+    @hr.tool(effect="write", key="pay:{n}", write=hr.Write(on_doubt="ask"))
     def pay(n: int) -> str:
         """Pay."""
         raise ConnectionResetError("token=secret")
@@ -91,7 +91,7 @@ def test_what_is_known_of_a_doubt_by_now_makes_no_second_question(store):
     @hr.tool(
         effect="write",
         key="pay:{n}",
-        on_doubt="ask",
+        write=hr.Write(on_doubt="ask"),
         verify=lambda arguments, context: hr.Unknown(),
     )
     def pay(n: int) -> str:

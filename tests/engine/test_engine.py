@@ -1,7 +1,6 @@
 """Whole runs, from question to ending, on asyncio and in the calling thread alike."""
 
 import asyncio
-import itertools
 import threading
 from functools import partial
 
@@ -14,7 +13,7 @@ from handrail.messages import ToolMessage
 from handrail.ports import Request
 from handrail.stores.memory import MemoryStore
 from handrail.stores.sqlite import SqliteStore
-from handrail.testing import ManualClock, ScriptedApprover, ScriptedModel, call
+from handrail.testing import ManualClock, ScriptedModel, call
 from tests.engine.test_executor import SlowStore, tool_at
 from tests.support.drivers import BOUND_S, Gate, until
 
@@ -104,19 +103,6 @@ def test_two_runs_of_one_id_are_not_under_way_at_once(drive, gate):
     assert first.result(BOUND_S).text == "yes"
 
 
-def test_tools_added_between_two_turns_are_seen_in_the_next(drive):
-    tools = hr.Toolset([])
-
-    def learn(messages):
-        tools.add(get_weather)
-        return call("get_weather", city="Oslo")
-
-    model = ScriptedModel([call("get_weather", city="Oslo"), learn, "done"])
-    run = drive(tools).run("?", model=model)
-    assert codes_of(run) == [Code.UNKNOWN_TOOL, None]
-    assert [len(list(request.tools)) for request in model.requests] == [0, 0, 1]
-
-
 def test_a_run_sees_only_what_its_policy_allows_and_may_call_no_more(drive):
     write = hr.FunctionTool(lambda: 1, name="write", effect="write")
     model = ScriptedModel([call("write"), "ok"])
@@ -141,73 +127,7 @@ def test_a_missing_injected_value_is_raised_before_the_model_is_asked(drive):
 # -- what a run may spend ----------------------------------------------------------------------------------------------
 
 
-def looking_up(n):
-    return [call("look_up", n=n) for n in range(n)]
-
-
-def test_calls_beyond_the_budget_are_refused_and_the_model_may_answer_with_what_it_has(
-    drive,
-):
-    ran = []
-    tool = hr.FunctionTool(
-        lambda n: ran.append(n), name="look_up", parameters=NUMBER, effect="read"
-    )
-    run = drive([tool]).run(
-        "?",
-        model=ScriptedModel([looking_up(5), "three of five"]),
-        budget=hr.Budget(calls=3),
-    )
-    assert (run.status, run.text, len(ran)) == ("done", "three of five", 3)
-    assert codes_of(run) == [None] * 3 + [Code.BUDGET_EXHAUSTED] * 2
-
-
-def test_a_model_that_goes_on_calling_beyond_the_budget_is_ended(drive):
-    ran = []
-    tool = hr.FunctionTool(
-        lambda n: ran.append(n), name="look_up", parameters=NUMBER, effect="read"
-    )
-    run = drive([tool]).run(
-        "?",
-        model=ScriptedModel([looking_up(5), looking_up(2), "never asked"]),
-        budget=hr.Budget(calls=3),
-    )
-    assert (run.status, "3 of 3 calls" in run.reason, len(ran)) == ("budget", True, 3)
-    assert codes_of(run) == [None] * 3 + [Code.BUDGET_EXHAUSTED] * 4
-
-
 NUMBER = {"type": "object", "properties": {"n": {"type": "integer"}}}
-
-
-@pytest.mark.parametrize(("budget", "words"), [
-    (hr.Budget(turns=2), "2 of 2 turns"),
-    # 120 a turn
-    (hr.Budget(tokens=200), "240 of 200 tokens"),
-    # 100 input tokens a turn
-    (hr.Budget(cost=0.1, price_per_million=(1000.0, 0.0)), "0.1000 of 0.1"),
-])  # fmt: skip
-def test_a_run_ends_when_its_budget_is_used_up(drive, budget, words):
-    model = ScriptedModel(
-        [lambda messages: call("get_weather", city=str(len(messages)))]
-    )
-    run = drive([get_weather]).run("?", model=model, budget=budget)
-    assert (run.status, words in run.reason) == ("budget", True), run.reason
-
-
-def test_one_tool_s_budget_leaves_the_others_free(drive):
-    model = ScriptedModel(
-        [
-            [
-                call("get_weather", city="a"),
-                call("get_weather", city="b"),
-                call("other"),
-            ],
-            "ok",
-        ]
-    )
-    run = drive(
-        [get_weather, hr.FunctionTool(lambda: 1, name="other", effect="read")]
-    ).run("?", model=model, budget=hr.Budget(per_tool={"get_weather": 1}))
-    assert (run.status, codes_of(run)) == ("done", [None, Code.BUDGET_EXHAUSTED, None])
 
 
 def test_a_run_s_time_ends_a_tool_and_then_the_run(drive, gate):
@@ -230,21 +150,6 @@ def test_a_run_s_time_ends_a_model_that_does_not_answer(drive, gate):
         "the model did not answer within the run's time",
     )
     assert gate.cancelled == 1
-
-
-def test_what_people_take_does_not_count(drive):
-    clock = ManualClock()
-
-    def approver(asked):
-        clock.advance(3600)
-        return True
-
-    tool = hr.FunctionTool(lambda: "done", name="work", effect="read", approve=True)
-    model = ScriptedModel([call("work"), "ok"])
-    run = drive([tool], approver=approver, now=clock).run(
-        "?", model=model, budget=hr.Budget(time_s=60)
-    )
-    assert (run.status, codes_of(run), run.spent.waited_s) == ("done", [None], 3600)
 
 
 def test_a_call_that_waits_for_a_person_ends_the_run_and_keeps_its_siblings_results(
@@ -273,25 +178,6 @@ def test_the_same_call_with_the_same_result_is_told_and_then_stops_the_run_with_
     assert "get_weather was called 3 times" in run.reason
     assert [result.note[:9] for result in results_of(run)] == ["", "This call", ""]
     assert codes_of(run) == [None, None, Code.REPEATED_CALL]
-
-
-@pytest.mark.parametrize("tool", [
-    hr.FunctionTool(lambda: "pending", name="status", effect="read", poll=True),
-    hr.FunctionTool(partial(next, itertools.count()), name="status", parameters={"type": "object"}, effect="read"),
-])  # fmt: skip
-def test_polling_and_changing_results_are_no_circle(drive, tool):
-    run = drive([tool]).run("?", model=ScriptedModel([call("status")] * 9 + ["ready"]))
-    assert (run.status, run.spent.calls) == ("done", 9)
-
-
-def test_a_failing_call_repeated_is_a_circle_though_its_references_differ(drive):
-    def broken() -> None:
-        raise ValueError
-
-    run = drive([hr.FunctionTool(broken, effect="read")]).run(
-        "?", model=ScriptedModel([call("broken")])
-    )
-    assert (run.status, run.spent.calls) == ("stopped", 2)
 
 
 # -- long results ------------------------------------------------------------------------------------------------------
@@ -410,26 +296,6 @@ def test_a_model_that_answers_with_something_else_ends_the_run(drive):
 def test_an_answer_that_is_none_says_so(drive, turn, status, reason):
     run = drive([]).run("?", model=ScriptedModel([turn]))
     assert (run.status, run.reason) == (status, reason)
-
-
-def test_calls_of_a_cut_answer_run_nothing_and_the_model_may_try_again(drive):
-    cut = hr.Turn(calls=[call("get_weather", city="Oslo")], finish="length")
-    run = drive([get_weather]).run(
-        "?", model=ScriptedModel([cut, call("get_weather", city="Oslo"), "21"])
-    )
-    assert (run.status, codes_of(run)) == ("done", [Code.TRUNCATED_CALL, None])
-
-
-def test_malformed_arguments_never_go_back_to_the_model_s_provider(drive):
-    broken = hr.Turn(
-        calls=[hr.ToolCall("c", "get_weather", "{city: 'Os")], finish="calls"
-    )
-    model = ScriptedModel([broken, "sorry"])
-    drive([get_weather]).run("?", model=model)
-    assert (
-        model.requests[1].messages[1].turn.calls[0].arguments
-        == '{"INVALID_JSON": "{city: \'Os"}'
-    )
 
 
 def test_no_exception_s_text_is_in_a_transcript(drive):
@@ -806,17 +672,6 @@ def test_approvals_of_one_turn_are_asked_together(drive):
     assert [result.value for result in results_of(run)] == [1, 2]
 
 
-def test_a_scripted_approver_s_no_reaches_the_model_with_its_reason(drive):
-    tool = hr.FunctionTool(lambda: 1, name="drop", effect="destructive")
-    approver = ScriptedApprover(
-        [hr.Approval(False, by="ana", reason="not on a Friday")]
-    )
-    run = drive([tool], approver=approver).run(
-        "?", model=ScriptedModel([call("drop"), "I will not."])
-    )
-    assert (run.status, "not on a Friday" in results_of(run)[0].text) == ("done", True)
-
-
 class Audited(MemoryStore):
     """A store whose audit log is a list."""
 
@@ -861,24 +716,6 @@ def test_who_cancels_a_run_is_in_the_audit_log(drive, gate):
     assert begun.result(BOUND_S).status == "cancelled"
     (word,) = [each for each in store.notices if each.event == "CancelRequested"]
     assert (word.run_id, word.body) == ("r_1", {"by": "maria"})
-
-
-def test_a_store_with_an_audit_log_is_told_what_a_run_decides(drive):
-    def pay(order: str, card: str) -> str:
-        """Pay for an order."""
-        return "paid"
-
-    store = Audited()
-    driver = drive(
-        [hr.FunctionTool(pay, effect="write")],
-        store=store,
-        secrets=["4111111111111111"],
-    )
-    assert driver.call("pay", {"order": "7", "card": "4111111111111111"}, run="r_1").ok
-    assert [(each.run_id, each.event) for each in store.notices] == [
-        ("r_1", "CallAdmitted"), ("r_1", "CallFinished")
-    ]  # fmt: skip
-    assert store.notices[0].body["arguments"] == {"order": "7", "card": "***"}
 
 
 def test_the_record_of_a_write_stands_before_the_tool_starts_and_that_of_a_read_behind_its_end(
@@ -951,7 +788,7 @@ def test_a_conversation_that_was_forgotten_and_comes_back_never_meets_its_own_ea
     monkeypatch.setattr("handrail.engine.engine.MOST_RUNS_REMEMBERED", 2)
     done = []
 
-    @hr.tool(effect="write", repeatable=True)
+    @hr.tool(effect="write", write=hr.Write(repeatable=True))
     def note(text: str) -> str:
         """Add a note."""
         done.append(text)

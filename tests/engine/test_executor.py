@@ -21,11 +21,9 @@ from pydantic import BaseModel, SecretStr, computed_field
 import handrail as hr
 from handrail.effects import Claimed, ClaimState
 from handrail.engine import executor
-from handrail.errors import Code, StoreUnavailable
+from handrail.errors import Code
 from handrail.events import (
     ApprovalAsked,
-    AttemptFailed,
-    AttemptStarted,
     CallFinished,
     FinishedLate,
     Progressed,
@@ -48,7 +46,12 @@ SHORT_S = 0.03
 
 def tool_at(gate, *, how, effect="read", name="work", **declared):
     """A tool that stands at a gate: in a thread, in a task, or in a task that will not be cancelled."""
-    declared = {"timeout_s": SHORT_S, "max_attempts": 1, "effect": effect, **declared}
+    declared = {
+        "timeout_s": SHORT_S,
+        "limits": hr.Limits(max_attempts=1),
+        "effect": effect,
+        **declared,
+    }
 
     def in_thread(n: int = 0) -> str:
         gate.pass_through()
@@ -171,7 +174,7 @@ def test_a_call_that_finds_no_free_thread_in_its_time_is_not_started(
 ):
     ran = []
 
-    @hr.tool(effect=effect, timeout_s=SHORT_S, max_attempts=1)
+    @hr.tool(effect=effect, timeout_s=SHORT_S, limits=hr.Limits(max_attempts=1))
     def quick() -> None:
         """Be quick."""
         ran.append(1)
@@ -210,7 +213,11 @@ def test_a_tool_that_returns_when_it_is_told_to_end_is_believed_and_said_to_be_l
 
 
 def test_a_plain_function_that_returns_a_coroutine_keeps_the_deadline(drive, gate):
-    declared = {"effect": "read", "timeout_s": SHORT_S, "max_attempts": 1}
+    declared = {
+        "effect": "read",
+        "timeout_s": SHORT_S,
+        "limits": hr.Limits(max_attempts=1),
+    }
     in_thread = hr.FunctionTool(
         lambda: gate.pass_through_async(), name="in_thread", **declared
     )
@@ -244,7 +251,7 @@ def test_a_coroutine_that_comes_too_late_is_not_run_and_settles_nothing(drive, g
 def test_a_tool_in_a_thread_sees_that_it_was_given_up(drive):
     seen = Future()
 
-    @hr.tool(effect="read", timeout_s=SHORT_S, max_attempts=1)
+    @hr.tool(effect="read", timeout_s=SHORT_S, limits=hr.Limits(max_attempts=1))
     def polite(context: hr.Context[None]) -> None:
         """Look whether anybody still wants it."""
         seen.set_result(context.cancelled.wait(BOUND_S))
@@ -391,22 +398,6 @@ def test_a_value_that_cannot_be_written_as_json_is_named_by_its_class(drive):
     assert (
         drive([hr.FunctionTool(Opaque, name="see", effect="read")]).call("see").text
         == '"<Opaque>"'
-    )
-
-
-def test_a_failure_worded_by_its_author_is_told_as_it_stands(drive):
-    def find(order: str) -> None:
-        raise hr.ToolError(
-            "ORDER_NOT_FOUND", f"There is no order {order}.", suggestion="Look it up."
-        )
-
-    failure = (
-        drive([hr.FunctionTool(find, effect="read")])
-        .call("find", {"order": "8"})
-        .failure
-    )
-    assert failure == hr.Failure(
-        "ORDER_NOT_FOUND", "There is no order 8.", "Look it up.", False, ()
     )
 
 
@@ -677,7 +668,7 @@ def test_an_identical_write_later_in_a_run_gets_the_first_result_with_a_note(dri
 
 def test_a_repeatable_write_is_made_each_time_it_is_asked_for(drive):
     made = []
-    driver = drive([tickets(made, repeatable=True)])
+    driver = drive([tickets(made, write=hr.Write(repeatable=True))])
     assert [
         driver.call("create_ticket", {"title": "x"}, run="r").value["id"]
         for _ in range(2)
@@ -780,17 +771,6 @@ def test_what_is_tried_again(drive, errors, effect, code, tries):
 
 
 @pytest.mark.parametrize(
-    "error", [ConnectionRefusedError(), socket.gaierror(), Answered(429)]
-)
-def test_a_write_of_one_request_is_tried_again_when_that_was_refused(drive, error):
-    tried = []
-    result = drive(
-        [flaky([error], tried, effect="write", one_request=True)], backoff=QUICK
-    ).call("fetch")
-    assert (result.value, len(tried)) == ("there", 2)
-
-
-@pytest.mark.parametrize(
     "error", [ConnectionRefusedError(), socket.gaierror(), Answered(404)]
 )
 def test_a_write_that_paid_and_could_not_reach_its_notifier_pays_once_however_often_it_is_asked_for(
@@ -808,30 +788,6 @@ def test_a_write_that_paid_and_could_not_reach_its_notifier_pays_once_however_of
     )
     told = [driver.call("pay", {"order": "A-1"}).failure.code for _ in range(2)]
     assert (told, paid) == ([Code.IN_DOUBT] * 2, ["A-1"])
-
-
-def test_a_write_whose_far_side_knows_its_key_is_tried_again_after_a_lost_answer(drive):
-    tried = []
-    tool = flaky(
-        [ConnectionResetError()], tried, effect="write", replay="key", key="act"
-    )
-    assert drive([tool], backoff=QUICK).call("fetch").value == "there"
-
-
-def test_the_far_side_s_wait_is_heeded(drive):
-    tried = []
-    driver = drive([flaky([Answered(429, Retry_After="0.25")], tried)], backoff=QUICK)
-    assert driver.call("fetch").ok
-    (failed,) = driver.told(AttemptFailed)
-    assert failed.retry_in_s == 0.25
-
-
-def test_a_wait_beyond_the_call_s_time_is_not_begun(drive):
-    tried = []
-    result = drive(
-        [flaky([Answered(429, Retry_After="60")], tried)], backoff=QUICK
-    ).call("fetch")
-    assert (result.failure.code, len(tried)) == (Code.RATE_LIMITED, 1)
 
 
 # -- a lost answer -----------------------------------------------------------------------------------------------------
@@ -860,7 +816,7 @@ def test_after_a_lost_answer_the_tool_itself_is_asked_what_became_of_it(
         effect="write",
         verify=verify,
         key="act",
-        max_attempts=1,
+        limits=hr.Limits(max_attempts=1),
         timeout_s=1,  # so long a request may still arrive, after which it is looked for again
     )
     driver = drive([tool], backoff=QUICK)
@@ -1031,15 +987,6 @@ def test_a_person_s_word_is_heeded(drive, answer, ran, code, words):
     assert [asked.arguments for asked in approver.asked] == [{"name": "a"}]
 
 
-def test_without_an_approver_a_call_that_needs_one_does_not_run(drive):
-    ran = []
-    assert (
-        drive([asked_tool(ran)]).call("delete_pod", {"name": "a"}).failure.code
-        == Code.NOT_APPROVED
-    )
-    assert ran == []
-
-
 def failing_approver(asked):
     raise RuntimeError("db password=hunter2")
 
@@ -1111,7 +1058,7 @@ def test_injected_values_and_deps_reach_the_tool_and_no_schema(drive):
 INJECTED = "correct-horse-battery"
 
 
-@hr.tool(effect="read", max_attempts=1)
+@hr.tool(effect="read", limits=hr.Limits(max_attempts=1))
 def ask_service(how: str, api_key: Annotated[str, hr.Injected]) -> object:
     """Ask the service."""
     if how == "raises":
@@ -1217,29 +1164,6 @@ def test_a_call_gets_the_real_value_of_an_earlier_one_of_its_turn(drive):
     assert got == [7]
 
 
-def test_a_call_that_needs_a_failed_one_does_not_run(drive):
-    ran = []
-
-    def find() -> None:
-        raise hr.ToolError("nobody of that name")
-
-    calls = [
-        hr.ToolCall("c1", "find"),
-        hr.ToolCall("c2", "mail", '{"user_id": {"$call": "c1", "path": "/id"}}'),
-    ]
-    mail = hr.FunctionTool(
-        lambda user_id: ran.append(user_id),
-        name="mail",
-        effect="write",
-        parameters=USER_ID,
-    )
-    told = drive([hr.FunctionTool(find, effect="read"), mail]).handle(
-        chat_message(*calls)
-    )
-    assert ran == []
-    assert "INVALID_ARGUMENTS" in told[1]["content"]
-
-
 USER_ID = {
     "type": "object",
     "properties": {"user_id": {"type": "integer"}},
@@ -1253,7 +1177,7 @@ USER_ID = {
 def test_the_log_says_with_which_status_a_service_answered_and_no_word_of_it(
     drive, caplog
 ):
-    @hr.tool(effect="read", timeout_s=5, max_attempts=1)
+    @hr.tool(effect="read", timeout_s=5, limits=hr.Limits(max_attempts=1))
     def look() -> None:
         """Look."""
         raise type("HTTPError", (Exception,), {"status_code": 500})("canary")
@@ -1261,18 +1185,6 @@ def test_the_log_says_with_which_status_a_service_answered_and_no_word_of_it(
     drive([look]).call("look", {})
     assert "(HTTP 500): HTTPError in look (" in caplog.text
     assert "canary" not in "".join(record.message for record in caplog.records)
-
-
-def test_an_observer_that_raises_costs_no_result(drive, caplog):
-    def broken(event):
-        raise RuntimeError("the disk is full")
-
-    ran = []
-    driver = drive([tickets(ran)], observers=[broken])
-    assert driver.call("create_ticket", {"title": "x"}).ok
-    # the next one still sees it
-    assert [type(event) for event in driver.events if isinstance(event, AttemptStarted)]
-    assert "the run goes on" in caplog.text
 
 
 class SlowStore(MemoryStore):
@@ -1364,21 +1276,6 @@ def test_a_store_that_falls_silent_after_it_has_answered_is_given_up_too(
     store.let.set()
     # what happened is told; the claim stays open
     assert (result.ok, made) == (True, ["x"])
-
-
-def test_a_store_that_is_unavailable_starts_no_write(drive):
-    class Down(MemoryStore):
-        def claim(self, claim):
-            raise StoreUnavailable("no disk")
-
-    made = []
-    assert (
-        drive([tickets(made)], store=Down())
-        .call("create_ticket", {"title": "x"})
-        .failure.code
-        == Code.UNAVAILABLE
-    )
-    assert made == []
 
 
 def test_a_fault_of_a_plug_in_is_raised_and_holds_no_resource(drive):
@@ -1651,9 +1548,9 @@ async def in_task(fails: bool) -> str:
     hr.FunctionTool(in_task, name="work", effect="read"),
     hr.FunctionTool(lambda fails: in_task(fails), name="work", effect="read", parameters={"type": "object"}),
     hr.FunctionTool(in_task, name="work", effect="write", approve=True),
-    hr.FunctionTool(in_thread, name="work", effect="read", rate="50/s"),
+    hr.FunctionTool(in_thread, name="work", effect="read", limits=hr.Limits(rate="50/s")),
     hr.FunctionTool(in_thread, name="work", effect="read", isolation="process"),
-    hr.FunctionTool(in_thread, name="work", effect="write", repeatable=True, verify=cannot_tell),
+    hr.FunctionTool(in_thread, name="work", effect="write", write=hr.Write(repeatable=True), verify=cannot_tell),
 ])  # fmt: skip
 def test_a_call_that_has_ended_is_let_go_of_without_a_collector(drive, tool, fails):
     driver = drive([tool], approver=ScriptedApprover([True, True, True]))

@@ -52,7 +52,11 @@ def test_a_key_in_a_result_of_the_world_is_hidden_from_the_model(value, effect):
 
 @pytest.mark.parametrize("value", FORMS.values(), ids=FORMS)
 @pytest.mark.parametrize(
-    "settings", [{"trust": "trusted"}, {"policy": hr.Policy(foreign_secrets="show")}]
+    "settings",
+    [
+        {"sends": hr.Sends(trust="trusted")},
+        {"policy": hr.Policy(foreign_secrets="show")},
+    ],
 )
 def test_a_tool_that_returns_keys_by_design_and_a_policy_that_shows_them(
     value, settings

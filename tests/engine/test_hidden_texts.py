@@ -7,8 +7,6 @@ import pytest
 import handrail as hr
 from handrail import testing
 from handrail.calls import Media
-from handrail_mcp.answers import write_answer
-from handrail_toolbox.openapi import openapi
 from tests.test_invisible import HIDDEN, TAGS
 
 pytestmark = pytest.mark.anyio
@@ -24,7 +22,9 @@ def tool_returning(value, **declared):
 
 
 @pytest.mark.parametrize("hidden", HIDDEN.values(), ids=HIDDEN)
-@pytest.mark.parametrize("declared", [{}, {"effect": "write"}, {"rate": "9/s"}])
+@pytest.mark.parametrize(
+    "declared", [{}, {"effect": "write"}, {"limits": hr.Limits(rate="9/s")}]
+)
 async def test_a_text_is_read_without_them_and_says_how_many_there_were(
     hidden, declared
 ):
@@ -87,7 +87,10 @@ async def test_the_next_message_to_the_model_has_none():
     assert message.result.text.startswith("ab\n")
 
 
+@pytest.mark.others
 async def test_a_client_over_mcp_reads_none_either():
+    from handrail_mcp.answers import write_answer
+
     values = [
         {"name": f"x{TAGS}"},
         [f"x{TAGS}", Media("image/png", b"1")],
@@ -100,6 +103,7 @@ async def test_a_client_over_mcp_reads_none_either():
         assert "\\udb40" not in shown
 
 
+@pytest.mark.others
 async def test_descriptions_of_strangers_hide_nothing(tmp_path):
     document = {
         "openapi": "3.1.0",
@@ -125,7 +129,7 @@ async def test_descriptions_of_strangers_hide_nothing(tmp_path):
     }
     place = tmp_path / "api.json"
     place.write_text(json.dumps(document))
-    tools = openapi(place)
+    tools = hr.openapi(place)
     shown = json.dumps(tools.definitions("openai-chat"), ensure_ascii=False)
     assert "Its id." in shown
     assert not set(shown) & set(TAGS)

@@ -48,7 +48,7 @@ def store(request, tmp_path):
 def make_tools():
     done = []
 
-    @hr.tool(effect="write", key="ticket:{number}", rate="2/h")
+    @hr.tool(effect="write", key="ticket:{number}", limits=hr.Limits(rate="2/h"))
     async def create(number: int) -> str:
         """Create a ticket."""
         done.append(number)
@@ -66,7 +66,7 @@ def make_tools():
         done.append(text)
         return f"noted {text}, {len(done)}"
 
-    @hr.tool(effect="read", result_bytes=600)
+    @hr.tool(effect="read", limits=hr.Limits(result_bytes=600))
     async def read(name: str) -> str:
         """Read."""
         return f"{name} " * 1000
@@ -367,7 +367,7 @@ def test_the_principal_of_a_call_is_recorded_and_does_not_agree_with_itself(
 ):
     tools, done = make_tools()
 
-    @hr.tool(effect="write", required_approvals=2)
+    @hr.tool(effect="write", write=hr.Write(required_approvals=2))
     async def publish() -> str:
         """Publish."""
         done.append("published")
@@ -423,7 +423,7 @@ def test_a_write_of_another_id_is_another_write_where_its_tool_is_repeatable(
 ):
     sent = []
 
-    @hr.tool(effect="write", repeatable=True)
+    @hr.tool(effect="write", write=hr.Write(repeatable=True))
     async def send(text: str) -> str:
         """Send."""
         sent.append(text)
@@ -448,7 +448,7 @@ def test_an_id_that_a_model_gives_twice_names_two_calls(open_door):
 def test_an_id_cannot_spell_the_name_of_another_call(open_door):
     sent = []
 
-    @hr.tool(effect="write", repeatable=True)
+    @hr.tool(effect="write", write=hr.Write(repeatable=True))
     async def send(text: str) -> str:
         """Send."""
         sent.append(text)
@@ -589,7 +589,11 @@ def test_a_call_after_a_new_one_in_its_turn_closes_no_circle(open_door, resource
 def test_what_may_succeed_later_is_tried_a_third_time(open_door, code):
     runs = []
 
-    @hr.tool(effect="write", repeatable=True, approve=code == "APPROVAL_PENDING")
+    @hr.tool(
+        effect="write",
+        write=hr.Write(repeatable=True),
+        approve=code == "APPROVAL_PENDING",
+    )
     async def pay(text: str) -> str:
         """Pay."""
         runs.append(text)

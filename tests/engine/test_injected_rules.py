@@ -67,7 +67,7 @@ def test_a_key_that_names_the_tenant_keeps_tenants_apart(open_driver):
     assert [result.value for result in results] == ["1", "2", "1"]
 
 
-@pytest.mark.parametrize("declared", [{}, {"repeat_window_s": 3600.0}])
+@pytest.mark.parametrize("declared", [{}, {"write": hr.Write(repeat_window_s=3600.0)}])
 @pytest.mark.parametrize(
     "rule",
     [
@@ -239,7 +239,9 @@ def test_a_rule_of_the_tool_looks_at_what_the_caller_injects(open_driver):
 
 
 def test_a_rate_is_counted_for_each_injected_tenant(open_driver):
-    tool, _ = make_ticket(rate="1/h", rate_key="{tenant}", timeout_s=1)
+    tool, _ = make_ticket(
+        limits=hr.Limits(rate="1/h", rate_key="{tenant}"), timeout_s=1
+    )
     driver = open_driver(tool)
     codes = []
     for number, tenant in enumerate("aab"):
@@ -286,7 +288,7 @@ def test_an_approval_of_one_tenants_write_is_not_used_for_anothers(
         {"key": "t:{tenent}"},
         {"resource": "t:{tenent}"},
         {"approve": "tenent == 'a'"},
-        {"rate": "1/s", "rate_key": "{tenent}"},
+        {"limits": hr.Limits(rate="1/s", rate_key="{tenent}")},
         {"key": "t:{context}"},
     ],
 )
@@ -316,7 +318,9 @@ def test_a_run_is_resumed_forked_and_taken_back_with_the_same_injected_values(
     def take_back(number, tenant, result):
         undone.append((number, tenant))
 
-    tool, _ = make_ticket(Secret, compensate=take_back, approve="number == 2")
+    tool, _ = make_ticket(
+        Secret, write=hr.Write(compensate=take_back), approve="number == 2"
+    )
     store = f"sqlite:///{tmp_path}/h.db"
     script = [call("ticket", number=1), call("ticket", number=2), "Done."]
     inject = {"tenant": SECRET}

@@ -19,7 +19,12 @@ STRANGERS = {"page", "long page", "agent", "beside a sum"}
 """The steps that bring in a stranger's words."""
 
 
-@hr.tool(effect="write", approve=True, repeatable=True, trust="trusted")
+@hr.tool(
+    effect="write",
+    approve=True,
+    write=hr.Write(repeatable=True),
+    sends=hr.Sends(trust="trusted"),
+)
 def publish() -> str:
     """Publish what is ready."""
     return "published"

@@ -11,6 +11,7 @@ from handrail.core.writes import LEASE_BEYOND_TIMEOUT_S
 from handrail.effects import Claim, Claimed, ClaimState
 from handrail.engine import leases
 from handrail.engine.leases import Lease
+from handrail.stores.memory_runs import FullMemoryStore
 from handrail.stores.sqlite import SqliteStore
 from handrail.testing import ScriptedModel, call
 
@@ -116,10 +117,26 @@ def test_a_lease_of_a_write_that_is_taken_over_counts_from_its_earlier_owners_en
 ):
     check = Claimed(ClaimState.CHECK, 2, left_s=15.0 + LEASE_BEYOND_TIMEOUT_S)
     lease = Lease(VERIFY, check, clock(), "pay")
-    clock.passed_s = 15.0
-    assert lease.covers(TIMEOUT_S)
-    clock.passed_s = 17.0
+    clock.passed_s = 15.0 + VERIFY.lease_s - 1.0
+    assert not lease.over
+    clock.passed_s += 2.0
+    assert lease.over
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_a_write_that_was_taken_over_starts_once_its_lease_is_confirmed(clock, is_lost):
+    store = FullMemoryStore(now=clock)
+    store.claim(VERIFY)
+    clock.passed_s = VERIFY.lease_s + 1.0
+    claimed = store.claim(VERIFY)
+    assert claimed.state is ClaimState.CHECK
+    lease = Lease(VERIFY, claimed, clock(), "pay")
     assert not lease.covers(TIMEOUT_S)
+    if is_lost:
+        clock.passed_s += VERIFY.lease_s + 1.0
+        assert store.claim(VERIFY).fence > claimed.fence
+    assert lease.extend(store, TIMEOUT_S) is not is_lost
+    assert lease.covers(TIMEOUT_S) is not is_lost
 
 
 def test_a_write_of_another_class_relies_on_no_such_time(clock):

@@ -15,9 +15,9 @@ from handrail.dialects.wires.request_bytes import RequestEncoder
 from handrail.errors import DuplicateToolError
 from handrail.messages import ALLOW_MCP_CALL, AssistantMessage, ToolMessage, UserMessage
 from handrail.models.http_model import HttpModel
+from handrail.testing.contracts.dialects import in_pieces, read
 from handrail.testing.loopback import Answer, Loopback
 from handrail.tools.mcp_approval import QUESTION
-from tests.dialects.contract import in_pieces, read
 from tests.support.corpus import rows
 
 WIRE = "openai-responses"

@@ -43,7 +43,7 @@ class Shop:
             effect="write",
             key="pay:{n}",
             approve=True,
-            required_approvals=people,
+            write=hr.Write(required_approvals=people),
             timeout_s=5,
         )
         async def pay(n: int) -> str:

@@ -18,7 +18,7 @@ RUNNER = {
 
 
 def make_tools(made):
-    @hr.tool(effect="read", callers=("direct", "program"))
+    @hr.tool(effect="read", limits=hr.Limits(callers=("direct", "program")))
     async def stock(item: str) -> dict[str, int]:
         """Look up how many there are."""
         made.append(item)
@@ -30,7 +30,7 @@ def make_tools(made):
         made.append(f"order {item}")
         return "ordered"
 
-    @hr.tool(effect="read", callers=["program"])
+    @hr.tool(effect="read", limits=hr.Limits(callers=["program"]))
     async def prices() -> list[int]:
         """List all prices."""
         made.append("prices")
@@ -134,7 +134,7 @@ def test_a_program_may_make_a_call_that_the_model_has_made_again_and_again():
 def test_an_equal_write_of_a_program_is_done_once_unless_it_is_repeatable():
     made = []
 
-    @hr.tool(effect="write", callers=("program",))
+    @hr.tool(effect="write", limits=hr.Limits(callers=("program",)))
     async def add(item: str) -> str:
         """Add an item."""
         made.append(item)
@@ -143,7 +143,7 @@ def test_an_equal_write_of_a_program_is_done_once_unless_it_is_repeatable():
     calls = [asks("add", '{"item": "a"}', "p1", id=f"c{n}") for n in range(2)]
     assert run([add], calls).ok
     assert made == ["a"]
-    assert run([add.replace(repeatable=True)], calls).ok
+    assert run([add.replace(write=hr.Write(repeatable=True))], calls).ok
     assert made == ["a", "a", "a"]
 
 
@@ -203,7 +203,7 @@ def test_a_call_of_a_program_waits_for_a_person_and_the_program_goes_on_elsewher
     made = []
 
     def runtime():
-        @hr.tool(effect="write", callers=("program",), approve=True)
+        @hr.tool(effect="write", limits=hr.Limits(callers=("program",)), approve=True)
         async def pay(amount: int) -> str:
             """Pay."""
             made.append(amount)
@@ -366,4 +366,6 @@ def test_a_program_that_was_lost_after_its_first_round_is_told_so_once():
 @pytest.mark.parametrize("callers", [(), ("everybody",), "direct", None])
 def test_callers_that_there_are_not_are_refused(callers):
     with pytest.raises(ToolDefinitionError, match="callers"):
-        hr.FunctionTool(lambda: 1, name="one", description="One.", callers=callers)
+        hr.FunctionTool(
+            lambda: 1, name="one", description="One.", limits=hr.Limits(callers=callers)
+        )

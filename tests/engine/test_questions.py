@@ -296,14 +296,6 @@ def test_words_of_two_people_are_counted_apart(store):
     bank.runtime.close()
 
 
-def test_the_first_word_counts_wherever_it_was_given(bank):
-    question = bank.hand_over().question
-    bank.do(bank.runtime.approvals.deny, question.id, by="anna", reason="no")
-    result = bank.hand_over(words={"c1": hr.Approval(True, by="ben")})
-    assert result.failure.code == hr.Code.NOT_APPROVED
-    assert bank.refunds == []
-
-
 @pytest.mark.parametrize("word", ["yes", 1, None, {"granted": True}])
 def test_what_is_no_word_is_refused_and_nothing_runs(bank, word):
     bank.hand_over()
@@ -425,7 +417,7 @@ def test_what_the_policy_hides_is_not_offered(bank):
 def test_the_blocking_runtime_shares_locks_budgets_and_memory():
     count = 0
 
-    @hr.tool(effect="write", resource="counter", repeatable=True)
+    @hr.tool(effect="write", resource="counter", write=hr.Write(repeatable=True))
     def add(name: str) -> int:
         """Add one."""
         nonlocal count

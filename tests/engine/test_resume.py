@@ -139,16 +139,15 @@ def on(request):
     return drive
 
 
+def begin(on, store, world, model=None):
+    """Start the run `r_1` of the script."""
+    model = model or ScriptedModel(SCRIPT)
+    return on(store, world.tools, "run", "Two tickets.", model=model, run_id="r_1")
+
+
 def count_of_steps(on):
     store, world = MortalStore(), World()
-    run = on(
-        store,
-        world.tools,
-        "run",
-        "Two tickets.",
-        model=ScriptedModel(SCRIPT),
-        run_id="r_1",
-    )
+    run = begin(on, store, world)
     assert run.ok
     return store.count, run
 
@@ -163,14 +162,7 @@ def test_a_run_that_dies_before_or_after_any_step_is_gone_on_with_and_writes_onc
             store, world = MortalStore(), World()
             store.dies_at, store.after = at, after
             with pytest.raises(Died):
-                on(
-                    store,
-                    world.tools,
-                    "run",
-                    "Two tickets.",
-                    model=ScriptedModel(SCRIPT),
-                    run_id="r_1",
-                )
+                begin(on, store, world)
             store.dies_at = None
             hit.add((store.asked[-1], after))
             if store.load_run("r_1") is None:
@@ -240,14 +232,7 @@ def test_a_call_that_ended_before_is_told_again_as_recalled_and_counts_once_in_t
 
 def test_a_run_that_has_its_answer_gives_it_again_and_nobody_takes_it_over(on):
     store, world = MortalStore(), World()
-    on(
-        store,
-        world.tools,
-        "run",
-        "Two tickets.",
-        model=ScriptedModel(SCRIPT),
-        run_id="r_1",
-    )
+    begin(on, store, world)
     before, asked = store.load_run("r_1"), len(store.asked)
     never = ScriptedModel([call("create_ticket", title="never")])
     assert on(store, world.tools, "resume", "r_1", model=never).text == "Two tickets."
@@ -260,14 +245,7 @@ def test_a_run_that_has_its_answer_gives_it_again_and_nobody_takes_it_over(on):
 
 def test_a_replay_does_nothing_and_tells_the_same(on):
     store, world = MortalStore(), World()
-    first = on(
-        store,
-        world.tools,
-        "run",
-        "Two tickets.",
-        model=ScriptedModel(SCRIPT),
-        run_id="r_1",
-    )
+    first = begin(on, store, world)
     asked = list(store.asked)
     run = on(store, world.tools, "replay", "r_1", model=ScriptedModel(["never asked"]))
     assert (run.status, run.text) == (first.status, first.text)
@@ -278,14 +256,7 @@ def test_a_replay_does_nothing_and_tells_the_same(on):
 
 def test_a_replay_leaves_nothing_in_the_audit_log_and_is_still_seen(on, tmp_path):
     store, seen = SqliteStore(str(tmp_path / "handrail.db")), []
-    on(
-        store,
-        World().tools,
-        "run",
-        "Two tickets.",
-        model=ScriptedModel(SCRIPT),
-        run_id="r_1",
-    )
+    begin(on, store, World())
     before = result_now(store.log())
     on(
         store,
@@ -304,14 +275,7 @@ def test_a_replay_of_what_was_not_finished_is_an_error_and_runs_nothing(on):
     store, world = MortalStore(), World()
     store.dies_at = 4
     with pytest.raises(Died):
-        on(
-            store,
-            world.tools,
-            "run",
-            "Two tickets.",
-            model=ScriptedModel(SCRIPT),
-            run_id="r_1",
-        )
+        begin(on, store, world)
     store.dies_at = None
     before = list(world.tickets)
     with pytest.raises(JournalMismatch, match="ends before step"):
@@ -323,14 +287,7 @@ def test_a_fork_has_the_first_turns_and_asks_before_it_writes_again_what_its_par
     on,
 ):
     store, world = MortalStore(), World()
-    on(
-        store,
-        world.tools,
-        "run",
-        "Two tickets.",
-        model=ScriptedModel(SCRIPT),
-        run_id="r_1",
-    )
+    begin(on, store, world)
     other = [
         SCRIPT[0],
         [call("create_ticket", title="slower"), call("create_ticket", title="new")],
@@ -404,14 +361,7 @@ def test_a_fork_asks_before_it_writes_again_what_its_parent_wrote_before_it_died
 @pytest.mark.parametrize("turn", [0, 4, 99])
 def test_a_run_is_forked_at_one_of_its_turns_only(on, turn):
     store, world = MortalStore(), World()
-    on(
-        store,
-        world.tools,
-        "run",
-        "Two tickets.",
-        model=ScriptedModel(SCRIPT),
-        run_id="r_1",
-    )
+    begin(on, store, world)
     with pytest.raises(ConfigError, match="3 turns"):
         on(store, world.tools, "fork", "r_1", at_turn=turn, model=ScriptedModel(SCRIPT))
 
@@ -450,49 +400,6 @@ def test_a_run_that_waits_for_a_person_goes_on_in_another_process_once_it_is_app
     assert store.list_approvals(state="used")[0].by == "maria"
 
 
-def test_a_denial_is_told_with_its_reason(on):
-    store, world = MortalStore(), World()
-    on(store, world.tools, "run", "Refund.", model=ScriptedModel(ASKING), run_id="r_1")
-    store.decide(
-        store.list_approvals()[0].id, granted=False, by="maria", reason="too much"
-    )
-    run = on(store, world.tools, "resume", "r_1", model=ScriptedModel(ASKING))
-    assert run.ok
-    assert world.tickets == []
-    assert "too much" in run.transcript(debug=True)
-
-
-def test_edited_arguments_are_what_runs(on):
-    store, world = MortalStore(), World()
-    on(store, world.tools, "run", "Refund.", model=ScriptedModel(ASKING), run_id="r_1")
-    store.decide(
-        store.list_approvals()[0].id,
-        granted=True,
-        by="maria",
-        edited={"order": "7", "amount": 50.0},
-    )
-    run = on(store, world.tools, "resume", "r_1", model=ScriptedModel(ASKING))
-    assert run.ok
-    assert world.tickets == [("7", 50.0)]
-
-
-def test_a_word_that_came_too_late_is_no_word(on):
-    store, world = MortalStore(), World()
-    brief = {"policy": hr.Policy(approval_s=-1.0)}
-    run = on(
-        store,
-        world.tools,
-        "run",
-        "Refund.",
-        model=ScriptedModel(ASKING),
-        run_id="r_1",
-        made=brief,
-    )
-    assert run.ok
-    assert world.tickets == []
-    assert "APPROVAL_EXPIRED" in run.transcript(debug=True)
-
-
 def test_an_approval_is_bound_to_the_tool_as_it_describes_itself(on):
     store, world = MortalStore(), World()
     on(store, world.tools, "run", "Refund.", model=ScriptedModel(ASKING), run_id="r_1")
@@ -505,22 +412,6 @@ def test_an_approval_is_bound_to_the_tool_as_it_describes_itself(on):
     assert len(store.list_approvals()) == 1
 
 
-def test_a_crash_between_the_use_of_an_approval_and_the_claim_costs_nothing(on):
-    store, world = MortalStore(), World()
-    on(store, world.tools, "run", "Refund.", model=ScriptedModel(ASKING), run_id="r_1")
-    store.decide(store.list_approvals()[0].id, granted=True, by="maria")
-    claims = [n for n, name in enumerate(store.asked, 1) if name == "claim"]
-    assert claims == []
-    store.dies_at = store.count + 2  # after the run has been taken over, at the claim
-    with pytest.raises(Died):
-        on(store, world.tools, "resume", "r_1", model=ScriptedModel(ASKING))
-    assert store.asked[-1] == "claim"
-    store.dies_at = None
-    run = on(store, world.tools, "resume", "r_1", model=ScriptedModel(ASKING))
-    assert run.ok
-    assert world.tickets == [("7", 500.0)]
-
-
 def test_an_owner_who_was_replaced_leaves_quietly_and_adds_nothing(on):
     store, world = MortalStore(), World()
 
@@ -529,9 +420,7 @@ def test_an_owner_who_was_replaced_leaves_quietly_and_adds_nothing(on):
             FullMemoryStore.begin_run(store, RunRecord("r_1", {}))
             return await super().ask(request, listener)
 
-    run = on(
-        store, world.tools, "run", "Two tickets.", model=TakenOver(SCRIPT), run_id="r_1"
-    )
+    run = begin(on, store, world, TakenOver(SCRIPT))
     assert run.status == "moved"
     assert world.tickets == []  # its journal was refused before its write could run
     with pytest.raises(Fenced):
@@ -546,37 +435,9 @@ def test_a_run_is_cancelled_from_elsewhere_at_its_next_step(on):
             assert store.request_cancel("r_1")
             return await super().ask(request, listener)
 
-    run = on(
-        store,
-        world.tools,
-        "run",
-        "Two tickets.",
-        model=Cancelling(SCRIPT),
-        run_id="r_1",
-    )
+    run = begin(on, store, world, Cancelling(SCRIPT))
     assert run.status == "cancelled"
     assert store.load_run("r_1").record.status == "cancelled"
-
-
-def test_a_run_that_is_cancelled_just_as_it_begins_to_wait_does_not_wait(on):
-    class CancelledLate(FullMemoryStore):
-        def append_entry(self, entry):
-            if entry.status == "waiting":
-                assert self.request_cancel(entry.run_id)
-            return super().append_entry(entry)
-
-    @hr.tool(effect="write", approve=True)
-    def pay() -> str:
-        """Pay."""
-        return "paid"
-
-    store = CancelledLate()
-    run = on(
-        store, [pay], "run", "Pay.", model=ScriptedModel([call("pay")]), run_id="r"
-    )
-    assert run.status == "cancelled"
-    assert store.load_run("r").record.status == "cancelled"
-    assert store.list_approvals(state="open") == []
 
 
 def test_a_run_whose_owner_died_after_its_end_was_asked_for_is_ended_by_whoever_goes_on_with_it(
@@ -590,7 +451,7 @@ def test_a_run_whose_owner_died_after_its_end_was_asked_for_is_ended_by_whoever_
             raise Died
 
     with pytest.raises(Died):
-        on(store, world.tools, "run", "Two tickets.", model=Dying(SCRIPT), run_id="r_1")
+        begin(on, store, world, Dying(SCRIPT))
     model = ScriptedModel(SCRIPT)
     assert on(store, world.tools, "resume", "r_1", model=model).status == "cancelled"
     assert (model.requests, world.tickets) == ([], [])
@@ -619,53 +480,9 @@ def test_a_run_that_its_own_process_was_told_to_end_is_ended_by_whoever_goes_on_
     assert (model.requests, world.tickets) == ([], [])
 
 
-class Deadly(ScriptedModel):
-    """Asking it is the end of the process."""
-
-    async def ask(self, request, listener=None):
-        raise Died
-
-
-def test_a_run_whose_processes_die_one_after_the_other_is_gone_on_with_five_times_and_then_only_by_who_insists(
-    on, monkeypatch
-):
-    # it is this one that dies each time
-    monkeypatch.setattr("handrail.process_identity.is_gone", lambda owner: True)
-    store, world = MortalStore(), World()
-    with pytest.raises(Died):
-        on(
-            store,
-            world.tools,
-            "run",
-            "Two tickets.",
-            model=Deadly(SCRIPT),
-            run_id="r_1",
-        )
-    for _ in range(5):
-        with pytest.raises(Died):
-            on(store, world.tools, "resume", "r_1", model=Deadly(SCRIPT))
-    model = ScriptedModel(SCRIPT)
-    for _ in range(2):
-        with pytest.raises(
-            ConfigError, match=r"'r_1' is poisoned: it was taken over 5 times in a row"
-        ):
-            on(store, world.tools, "resume", "r_1", model=model)
-    assert store.load_run("r_1").record.status == "poisoned"
-    assert model.requests == []
-    assert on(store, world.tools, "resume", "r_1", model=model, anyway=True).ok
-    assert (len(world.tickets), store.load_run("r_1").record.takeovers) == (2, 0)
-
-
 def test_a_poisoned_run_can_be_forked_and_cancelled(on):
     store, world = MortalStore(), World()
-    on(
-        store,
-        world.tools,
-        "run",
-        "Two tickets.",
-        model=ScriptedModel(SCRIPT),
-        run_id="r_1",
-    )
+    begin(on, store, world)
     store._runs["r_1"] = replace(store._runs["r_1"], status="poisoned", takeovers=5)
     assert (
         on(
@@ -692,14 +509,7 @@ def test_without_its_journal_no_write_runs(on):
 
 def test_a_kept_name_is_not_used_twice(on):
     store, world = MortalStore(), World()
-    on(
-        store,
-        world.tools,
-        "run",
-        "Two tickets.",
-        model=ScriptedModel(SCRIPT),
-        run_id="r_1",
-    )
+    begin(on, store, world)
     with pytest.raises(ConfigError, match="stored already"):
         on(
             store,
@@ -795,14 +605,7 @@ def test_an_unknown_run_is_named(on):
 
 def test_a_journal_of_a_newer_version_is_refused(on):
     store, world = MortalStore(), World()
-    on(
-        store,
-        world.tools,
-        "run",
-        "Two tickets.",
-        model=ScriptedModel(SCRIPT),
-        run_id="r_1",
-    )
+    begin(on, store, world)
     from msgspec.structs import replace
 
     store._runs["r_1"] = replace(store._runs["r_1"], journal_v=99)
@@ -849,7 +652,10 @@ class Shop:
         self.orders, self.cancelled = [], []
         self.tools = [
             hr.FunctionTool(
-                self.order, effect="write", compensate=self.cancel, blocking=False
+                self.order,
+                effect="write",
+                write=hr.Write(compensate=self.cancel),
+                blocking=False,
             ),
             hr.FunctionTool(self.mail, effect="write", blocking=False),
         ]
@@ -957,7 +763,7 @@ class Shelves:
                 self.put,
                 effect="write",
                 key="put:{name}",
-                compensate=self.take,
+                write=hr.Write(compensate=self.take),
                 blocking=False,
             )
         ]
@@ -1058,54 +864,6 @@ def test_a_fork_does_not_take_back_what_its_parent_wrote(on):
         model=ScriptedModel([ORDERS[0], "Enough."]),
     )
     assert on(store, shop.tools, "undoable", fork.id) == []
-
-
-def approved(on, store, tools, arguments):
-    assert (
-        on(store, tools, "call", "refund", arguments, run="chat").failure.code
-        == "APPROVAL_PENDING"
-    )
-    (asked,) = store.list_approvals().result(BOUND_S)
-    store.decide(asked.id, granted=True, by="maria").result(BOUND_S)
-
-
-def test_an_approved_write_that_was_done_is_answered_from_the_ledger_when_it_is_handed_over_again(
-    on, tmp_path
-):
-    world, arguments = World(), {"order": "7", "amount": 500.0}
-    with SqliteStore(tmp_path / "a.db") as store:
-        approved(on, store, world.tools, arguments)
-        first, second = (
-            on(store, world.tools, "call", "refund", arguments, run="chat")
-            for _ in range(2)
-        )
-    assert first.value == second.value == {"refunded": 500.0}
-    assert second.replayed
-    assert world.tickets == [("7", 500.0)]
-
-
-def test_an_approved_write_that_failed_needs_a_new_word_before_it_is_tried_again(
-    on, tmp_path
-):
-    tried = []
-
-    def refund(order: str, amount: float) -> None:
-        """Refund an order."""
-        tried.append(order)
-        raise hr.NoEffect("the till is closed")
-
-    tools = [hr.FunctionTool(refund, effect="write", approve=True, blocking=False)]
-    arguments = {"order": "7", "amount": 500.0}
-    with SqliteStore(tmp_path / "a.db") as store:
-        approved(on, store, tools, arguments)
-        codes = [
-            on(store, tools, "call", "refund", arguments, run="chat").failure.code
-            for _ in range(2)
-        ]
-        (asked,) = store.list_approvals().result(BOUND_S)
-    assert codes == ["TOOL_ERROR", "APPROVAL_PENDING"]
-    assert tried == ["7"]
-    assert asked.tool == "refund"  # and there is a question on which it can be given
 
 
 def test_a_call_of_no_run_and_no_key_that_nobody_can_approve_says_why_and_waits_for_nobody(

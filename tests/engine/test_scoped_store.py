@@ -29,11 +29,14 @@ class Tenants:
         wipe = hr.FunctionTool(
             self.wipe,
             effect="destructive",
-            compensate=lambda account, result: account,
-            trust="trusted",
+            write=hr.Write(compensate=lambda account, result: account),
+            sends=hr.Sends(trust="trusted"),
         )
         hold = hr.FunctionTool(
-            self.hold, effect="write", resource="order:{order}", rate="1/h"
+            self.hold,
+            effect="write",
+            resource="order:{order}",
+            limits=hr.Limits(rate="1/h"),
         )
         driver = Driver(
             self.kind,

@@ -234,7 +234,7 @@ def test_a_message_that_is_handed_over_again_is_told_what_is_known_of_its_write(
         (Path, "/a//b", {}),
         (float, 5.0, {}),
         (int, "5", {}),
-        (str, "A", {"version": "2"}),
+        (str, "A", {"write": hr.Write(version="2")}),
     ],
     ids=["a decimal", "an instant", "a path", "a number", "a repair", "a version"],
 )

@@ -16,7 +16,7 @@ from tests.support.drivers import BOUND_S, KINDS, Driver, Gate
 CROWD = DEFAULT_THREADS + 16
 
 
-@hr.tool(effect="read", max_attempts=1)
+@hr.tool(effect="read", limits=hr.Limits(max_attempts=1))
 def inner(i: int) -> str:
     """Answer."""
     return f"inner {i}"
@@ -26,7 +26,7 @@ def script(i):
     return ScriptedModel([call("inner", i=i), f"end {i}"])
 
 
-@hr.tool(effect="read", max_attempts=1)
+@hr.tool(effect="read", limits=hr.Limits(max_attempts=1))
 def run_within(i: int, context: hr.Context) -> str:
     """Start a run in a sync tool."""
     return context.run_blocking(f"question {i}", model=script(i)).text
@@ -47,7 +47,7 @@ def test_a_crowd_of_sync_tools_that_start_runs_gets_threads_for_their_tools():
 
 
 def test_a_crowd_of_sync_tools_that_call_the_blocking_runtime_gets_threads():
-    @hr.tool(effect="read", max_attempts=1)
+    @hr.tool(effect="read", limits=hr.Limits(max_attempts=1))
     def call_within(i: int) -> str:
         """Call a tool in a sync tool."""
         return runtime.blocking.call("inner", {"i": i}).value
@@ -59,13 +59,13 @@ def test_a_crowd_of_sync_tools_that_call_the_blocking_runtime_gets_threads():
 def test_a_crowd_of_async_tools_that_run_on_a_sync_runtime_nests():
     other = hr.SyncRuntime([inner])
 
-    @hr.tool(effect="read", max_attempts=1)
+    @hr.tool(effect="read", limits=hr.Limits(max_attempts=1))
     async def run_elsewhere(i: int, context: hr.Context) -> str:
         """Start a run on another runtime."""
         run = await context.run(f"question {i}", model=script(i), runtime=other)
         return run.text
 
-    @hr.tool(effect="read", max_attempts=1)
+    @hr.tool(effect="read", limits=hr.Limits(max_attempts=1))
     async def run_deeper(i: int, context: hr.Context) -> str:
         """Start a run there whose tool starts one too."""
         model = ScriptedModel([call("run_elsewhere", i=i), f"deep {i}"])
@@ -82,7 +82,7 @@ def test_a_crowd_of_async_tools_that_run_on_a_sync_runtime_nests():
 def test_sync_tools_that_hang_beyond_their_time_keep_no_other_from_starting(kind):
     gate = Gate()
 
-    @hr.tool(effect="read", timeout_s=0.3, max_attempts=1, breaker=0)
+    @hr.tool(effect="read", timeout_s=0.3, limits=hr.Limits(max_attempts=1, breaker=0))
     def hang() -> None:
         """Hang."""
         gate.pass_through()
@@ -104,12 +104,12 @@ def test_sync_tools_that_hang_beyond_their_time_keep_no_other_from_starting(kind
 def test_a_tool_that_got_no_thread_is_told_who_holds_them(kind, caplog):
     gate = Gate()
 
-    @hr.tool(effect="read", max_attempts=1)
+    @hr.tool(effect="read", limits=hr.Limits(max_attempts=1))
     def stand() -> None:
         """Stand there."""
         gate.pass_through()
 
-    @hr.tool(effect="read", timeout_s=0.1, max_attempts=1)
+    @hr.tool(effect="read", timeout_s=0.1, limits=hr.Limits(max_attempts=1))
     def look() -> None:
         """Look."""
 

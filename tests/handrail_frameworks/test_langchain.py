@@ -493,7 +493,7 @@ def test_a_budget_that_is_used_up_ends_the_run_with_its_reason(way):
 def test_eight_calls_on_one_resource_keep_the_models_order(way):
     lines = []
 
-    @hr.tool(effect="write", resource="log", repeatable=True)
+    @hr.tool(effect="write", resource="log", write=hr.Write(repeatable=True))
     def append(line: int) -> str:
         """Append a line."""
         lines.append(line)
@@ -509,7 +509,7 @@ def test_sixty_four_updates_by_both_doors_lose_none():
     counter = {"count": 0}
     inside = threading.Semaphore(1)
 
-    @hr.tool(effect="write", resource="counter", repeatable=True)
+    @hr.tool(effect="write", resource="counter", write=hr.Write(repeatable=True))
     def add() -> str:
         """Add one."""
         assert inside.acquire(blocking=False)

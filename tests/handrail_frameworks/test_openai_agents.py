@@ -267,7 +267,7 @@ def test_a_call_beside_the_one_that_ends_the_run_is_not_cut_off():
 def test_eight_calls_on_one_resource_keep_the_models_order():
     lines = []
 
-    @hr.tool(effect="write", resource="log", repeatable=True)
+    @hr.tool(effect="write", resource="log", write=hr.Write(repeatable=True))
     def append(line: int) -> str:
         """Append a line."""
         lines.append(line)

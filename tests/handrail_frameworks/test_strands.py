@@ -43,7 +43,7 @@ END = ScriptedTurn(text="Done.", finish="stop")
 def test_two_people_are_asked_one_after_the_other(tmp_path, answers, payments):
     paid = []
 
-    @hr.tool(effect="write", approve=True, required_approvals=2)
+    @hr.tool(effect="write", approve=True, write=hr.Write(required_approvals=2))
     def pay(order: str, amount: int) -> str:
         """Pay for an order."""
         paid.append((order, amount))

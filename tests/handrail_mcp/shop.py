@@ -46,7 +46,7 @@ def refund(order_id: str, amount: int) -> str:
     return f"refunded {amount}"
 
 
-@hr.tool(effect="write", required_approvals=2)
+@hr.tool(effect="write", write=hr.Write(required_approvals=2))
 def close_shop(reason: str) -> str:
     """Close the shop for ever."""
     write_line("closed", reason)
@@ -128,7 +128,7 @@ async def greet(context: hr.Context[Any]) -> str:
     return f"Good day, {name['name']} of {town['town']}."
 
 
-@hr.tool(effect="write", risk="high", interrupts="before", timeout_s=60)
+@hr.tool(effect="write", risk="high", write=hr.Write(interrupts="before"), timeout_s=60)
 async def send_gift(order_id: str, context: hr.Context[Any]) -> str:
     """Send a gift, once somebody has said what."""
     answer = await context.ask("What gift?", an_object(gift={"type": "string"}))

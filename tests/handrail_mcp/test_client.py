@@ -6,7 +6,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -52,15 +51,15 @@ def serve_depot(effects):
         command, env=os.environ | {"DEPOT_EFFECTS": str(effects)}
     ) as server:
         try:
-            limit = time.monotonic() + 60
-            while time.monotonic() < limit:
-                with socket.socket() as probe:
-                    if probe.connect_ex(("127.0.0.1", port)) == 0:
-                        break
-                time.sleep(0.05)
+            until(lambda: listens(port))
             yield f"http://127.0.0.1:{port}/mcp"
         finally:
             server.kill()
+
+
+def listens(port):
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 @pytest.fixture(params=["stdio", "http"])

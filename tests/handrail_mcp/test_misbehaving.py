@@ -21,7 +21,13 @@ LIMIT_S = 3.0
 BEYOND_S = 1.0
 PATIENCE_S = 60.0
 """The time of a call that gets its answer, however many others compute."""
-READ = {"act": {"effect": "read", "timeout_s": PATIENCE_S, "max_attempts": 2}}
+READ = {
+    "act": {
+        "effect": "read",
+        "timeout_s": PATIENCE_S,
+        "limits": hr.Limits(max_attempts=2),
+    }
+}
 WRITE = {"act": {"effect": "write", "risk": "low", "timeout_s": PATIENCE_S}}
 SHORT_READ = {"act": {**READ["act"], "timeout_s": LIMIT_S}}
 SHORT_WRITE = {"act": {**WRITE["act"], "timeout_s": LIMIT_S}}
@@ -149,7 +155,39 @@ async def test_a_schema_beyond_every_limit_leaves_its_tool_out(rogue):
         assert "'act' of 'rogue' is left out" in tools.problems[0]
 
 
+async def test_a_version_that_nobody_speaks_is_named(rogue):
+    with pytest.raises(hr.ConfigError, match=r"cannot be used.*1999"):
+        await rogue("version")
+
+
+async def test_an_odd_tool_is_left_out_with_a_sentence_and_no_other(rogue):
+    async with await rogue("odd-tool") as tools:
+        assert (await call(tools)).value == "acted"
+        assert tools.problems == [
+            "'odd' of 'rogue' is left out: its `inputSchema` is missing, or cannot be read",
+            "'act' of 'rogue' is used without its `title`, which cannot be read",
+            "None of 'rogue' is left out: it is no object",
+        ]
+
+
 # ---------------------------------------------------------------------- during a call
+
+
+async def test_a_write_that_is_answered_oddly_is_done(rogue, effects):
+    async with await rogue("structured-only", WRITE) as tools:
+        assert (await call(tools)).value == {"acted": True}
+    assert lines(effects) == ["acted"]
+
+
+@pytest.mark.parametrize("bad", rogue_program.ERRORS)
+async def test_an_error_of_any_form_is_told_at_once_and_in_its_words(
+    rogue, effects, bad
+):
+    async with await rogue(bad) as tools:
+        result = await call(tools)
+    assert result.failure.code == "SERVER_ERROR"
+    assert "out of disk" in result.failure.message
+    assert lines(effects) == ["acted"]
 
 
 async def test_lines_that_are_no_messages_are_ignored_with_one_warning(rogue, caplog):
@@ -239,9 +277,11 @@ async def test_a_write_that_the_server_promises_to_know_again_is_sent_again(
 
 async def test_a_server_that_hangs_is_told_that_nobody_waits(rogue, effects):
     async with await rogue("hang", SHORT_READ) as tools:
+        link = tools.connection._current
         began = time.monotonic()
         result = await call(tools)
         assert time.monotonic() - began < LIMIT_S + BEYOND_S
+    assert not link._asked  # what nobody waits for is not remembered
     assert result.failure.code == "TIMEOUT"
     assert "cancelled" in lines(effects)
 
@@ -361,13 +401,16 @@ class Far:
             done = {
                 "protocolVersion": "2025-11-25",
                 "capabilities": {"tools": {}},
-                "serverInfo": {"name": "far", "version": "1"},
+                "serverInfo": {"name": "far", "write": hr.Write(version="1")},
             }
             session = {"mcp-session-id": str(self.sessions)}
             return self.reply(writer, 200, message["id"], done, session)
         if method == "server/discover":
             return self.reply(writer, 400)
         if headers.get("mcp-session-id") not in self.alive:
+            if self.bad == "lost-in-words":
+                error = {"code": -32000, "message": "No valid session ID"}
+                return self.reply(writer, 400, None, error, key="error")
             return self.reply(writer, 404)
         if method == "tools/list":
             return self.reply(
@@ -387,9 +430,10 @@ class Far:
             writer.write(head + b'content-length: 100\r\n\r\n{"jsonrpc"')
             await writer.drain()
             return False
-        if self.bad == "large":
-            head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n"
-            writer.write(head + b"content-length: 60000000\r\n\r\n")
+        if self.bad in ("large", "large-event"):
+            kind = b"application/json" if self.bad == "large" else b"text/event-stream"
+            head = b"HTTP/1.1 200 OK\r\ncontent-type: " + kind
+            writer.write(head + b"\r\ncontent-length: 60000000\r\n\r\ndata:")
             for _ in range(60):
                 writer.write(b" " * 1_000_000)
                 await writer.drain()
@@ -439,12 +483,11 @@ class Far:
         writer.write(f"{head}{said}".encode())
         return True
 
-    def reply(self, writer, status, number=None, result=None, headers=()):
+    def reply(self, writer, status, number=None, result=None, headers=(), key="result"):
         body = b""
         if result is not None:
-            body = json.dumps(
-                {"jsonrpc": "2.0", "id": number, "result": result}
-            ).encode()
+            answer = {"jsonrpc": "2.0", "id": number, key: result}
+            body = json.dumps(answer).encode()
         lines = [f"HTTP/1.1 {status} X", f"content-length: {len(body)}"]
         lines.append("content-type: application/json")
         lines += [f"{name}: {value}" for name, value in dict(headers).items()]
@@ -484,11 +527,32 @@ async def test_many_calls_that_meet_a_lost_session_share_the_new_one():
         assert far.sessions == 2
 
 
+KEYED = {"act": {**WRITE["act"], "replay": "key"}}
+
+
+@pytest.mark.parametrize("overrides", [READ, WRITE, KEYED], ids=["read", "write", "keyed"])  # fmt: skip
+async def test_a_session_that_is_lost_in_words_alone_repeats_no_write(overrides):
+    async with Far("lost-in-words") as far, await connect_far(far, overrides) as tools:
+        runtime = hr.Runtime(tools)
+        far.alive.clear()
+        first = await runtime.call("far_act", {"to": "1"})
+        second = await runtime.call("far_act", {"to": "2"})
+        await runtime.close()
+    if overrides is WRITE:
+        assert "No valid session ID" in first.failure.message
+        assert second.value == "acted 1"
+    else:
+        assert (first.value, second.value) == ("acted 1", "acted 2")
+    assert far.sessions == 2
+
+
 NO_ANSWERS = ["202", "302", "html", "no-json", "event-no-json"]
 """Of whoever stands before a server, or of one that has done it and says something else."""
 
 
-@pytest.mark.parametrize("bad", ["cut", "cut-json", "large", "500", "503", *NO_ANSWERS])
+@pytest.mark.parametrize(
+    "bad", ["cut", "cut-json", "large", "large-event", "500", "503", *NO_ANSWERS]
+)
 async def test_a_write_whose_answer_breaks_off_is_in_doubt(bad):
     async with Far(bad) as far, await connect_far(far, SHORT_WRITE) as tools:
         runtime = hr.Runtime(tools)

@@ -8,9 +8,9 @@ import pytest
 from mcp import Client
 
 import handrail as hr
-from handrail.testing.tavily import Tavily
 from handrail_mcp.gateways.client_configs import read_client_config
 from handrail_mcp.gateways.settings import add_servers
+from stand_ins.tavily import Tavily
 from tests.handrail_mcp.conformance.suite import HOME, NotInstalled, find_node
 
 PACKAGES = {

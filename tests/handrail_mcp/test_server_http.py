@@ -258,7 +258,7 @@ async def test_what_a_caller_may_not_use_is_neither_listed_nor_run_for_them():
 
 @pytest.mark.parametrize("mode", [OLD, NEW])
 async def test_two_names_of_one_client_are_not_two_people(mode):
-    @hr.tool(effect="write", required_approvals=2)
+    @hr.tool(effect="write", write=hr.Write(required_approvals=2))
     def close() -> str:
         """Close."""
         raise AssertionError("it was closed")
@@ -462,7 +462,7 @@ async def test_a_tools_own_state_cannot_look_like_ours():
     """A tool that hands on what a stranger wrote must not be able to approve itself."""
     told = json.dumps(["handrail/1", "run", "call", "a_1", "", None, 0, None])
 
-    @hr.tool(effect="read", poll=True)
+    @hr.tool(effect="read", limits=hr.Limits(poll=True))
     async def pass_on(context: hr.Context[hr.mcp.McpRequest]) -> str:
         """Hand on a state."""
         before = context.deps.context.request_state

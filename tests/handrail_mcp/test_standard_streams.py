@@ -8,10 +8,11 @@ import subprocess
 import sys
 import threading
 
+import anyio
 import pytest
 
-from handrail_mcp.wire import polled
-from handrail_mcp.wire.polled import PolledLines, PolledWriter
+from handrail_mcp.transports import standard_streams
+from handrail_mcp.transports.standard_streams import LineReader, LineWriter
 from tests.handrail_mcp.reaching import ROOT
 from tests.handrail_mcp.test_server_command import HANDRAIL, INITIALIZE, WEATHER
 
@@ -34,36 +35,38 @@ def pair(request):
         os.close(end)
 
 
+async def take(reader, count):
+    return [await reader.take() for _ in range(count)]
+
+
 def test_lines_come_whole_however_they_were_written(pair):
     reading, writing = pair
 
     async def read():
-        lines = PolledLines(reading)
+        reader = LineReader(reading)
         os.write(writing, b'{"a":')
+        taking = asyncio.ensure_future(take(reader, 4))
         await asyncio.sleep(0)
         os.write(writing, "1}\nBergün\n\nrest".encode())
-        first = [await anext(lines) for _ in range(3)]
         os.close(writing)
         pair.remove(writing)
-        first += [line async for line in lines]
-        lines.close()
-        return first
+        lines = await taking
+        with pytest.raises(anyio.EndOfStream):
+            await reader.take()
+        return lines
 
     assert asyncio.run(read()) == ['{"a":1}', "Bergün", "", "rest"]
 
 
 def test_a_line_that_is_too_long_is_named_and_the_next_one_read(pair, monkeypatch):
-    monkeypatch.setattr(polled, "LONGEST_LINE", 100_000)
+    monkeypatch.setattr(standard_streams, "LONGEST_LINE", 100_000)
     reading, writing = pair
     text = b"x" * 300_000 + b"\n" + b"y" * 100_000 + b"\nnext\n"
     thread = threading.Thread(target=write_all, args=(writing, text))
     thread.start()
 
     async def read():
-        lines = PolledLines(reading)
-        found = [await anext(lines) for _ in range(3)]
-        lines.close()
-        return found
+        return await take(LineReader(reading), 3)
 
     too_long, longest, following = asyncio.run(read())
     thread.join()
@@ -79,54 +82,40 @@ def write_all(descriptor, data):
 
 def test_many_lines_that_nobody_takes_stay_with_their_sender(pair):
     reading, writing = pair
-    os.set_blocking(writing, False)
+    lines = [b"%d\n" % number for number in range(100_000)]
+    thread = threading.Thread(target=write_all, args=(writing, b"".join(lines)))
+    thread.start()
 
-    async def send_to_nobody():
-        lines = PolledLines(reading)
-        sent = 0
-        idle = 0
-        while idle < 20:
-            try:
-                sent += os.write(writing, b"x" * 999 + b"\n")
-                idle = 0
-            except BlockingIOError:
-                idle += 1
+    async def read_late():
+        reader = LineReader(reading)
+        while reader._room.acquire(blocking=False):  # until there is no room
+            reader._room.release()
             await asyncio.sleep(0)
-        held = len(lines._lines)
-        os.set_blocking(writing, True)
-        os.close(writing)
-        pair.remove(writing)
-        received = b"".join([line.encode() + b"\n" async for line in lines])
-        lines.close()
-        return held, sent, len(received)
+        held = reader._lines.qsize()
+        return held, await take(reader, len(lines))
 
-    held, sent, received = asyncio.run(send_to_nobody())
-    assert held <= 64 + 66  # and one chunk
-    assert received == sent
+    held, received = asyncio.run(read_late())
+    thread.join()
+    assert held <= 64
+    assert received == [line.decode().strip() for line in lines]
 
 
 def test_a_client_that_does_not_read_stops_its_writer_alone(pair):
     reading, writing = pair
-    text = "ä" * 600_000 + "\n"
+    text = "ä".encode() * 600_000 + b"\n"
 
     async def write():
-        writer = PolledWriter(writing)
+        writer = LineWriter(writing)
         writing_it = asyncio.ensure_future(writer.write(text))
         for _ in range(100):
             await asyncio.sleep(0)
         assert not writing_it.done()
         received = bytearray()
-        while len(received) < len(text.encode()):
+        while len(received) < len(text):
             received += await asyncio.to_thread(os.read, reading, 1 << 16)
         await writing_it
-        # and one that is given up leaves the descriptor as it was
-        given_up = asyncio.ensure_future(writer.write(text))
-        await asyncio.sleep(0)
-        given_up.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await given_up
         writer.close()
-        return received.decode()
+        return received
 
     assert asyncio.run(write()) == text
     assert os.get_blocking(writing)
@@ -138,14 +127,25 @@ def test_a_reader_who_has_gone_is_an_error(pair):
     pair.remove(reading)
 
     async def write():
-        writer = PolledWriter(writing)
-        try:
-            await writer.write("{}\n")
-        finally:
-            writer.close()
+        await LineWriter(writing).write(b"{}\n")
 
     with pytest.raises(OSError, match=r"[Bb]roken pipe"):
         asyncio.run(write())
+
+
+def test_a_descriptor_that_does_not_wait_is_waited_for(pair):
+    reading, writing = pair
+    text = b"x" * 600_000
+    for each in pair:
+        os.set_blocking(each, False)
+
+    async def exchange():
+        reader, writer = LineReader(reading), LineWriter(writing)
+        _, line = await asyncio.gather(writer.write(text + b"\n"), reader.take())
+        writer.close()
+        return line
+
+    assert asyncio.run(exchange()) == text.decode()
 
 
 LIST_TOOLS = json.dumps({"jsonrpc": "2.0", "id": 2, "method": "tools/list"})
@@ -241,7 +241,7 @@ def ask_shop(folder, method, params):
 def test_only_one_server_of_a_process_has_the_standard_streams():
     source = """
 import asyncio
-from handrail_mcp.standard_streams import open_streams
+from handrail_mcp.transports.standard_streams import open_streams
 
 async def main():
     async with open_streams():
@@ -270,10 +270,10 @@ print("after")
 
 def test_texts_of_many_come_whole_and_in_order_also_of_one_who_gave_up(pair):
     reading, writing = pair
-    texts = [f"{number}:" + "x" * 200_000 + "\n" for number in range(4)]
+    texts = [b"%d:" % number + b"x" * 200_000 + b"\n" for number in range(4)]
 
     async def write():
-        writer = PolledWriter(writing)
+        writer = LineWriter(writing)
         tasks = [asyncio.ensure_future(writer.write(text)) for text in texts]
         await asyncio.sleep(0)
         tasks[1].cancel()
@@ -282,10 +282,10 @@ def test_texts_of_many_come_whole_and_in_order_also_of_one_who_gave_up(pair):
             received += await asyncio.to_thread(os.read, reading, 1 << 16)
         ended = await asyncio.gather(*tasks, return_exceptions=True)
         writer.close()
-        return received.decode(), [type(each) for each in ended]
+        return received, [type(each) for each in ended]
 
     received, ended = asyncio.run(write())
-    assert received == "".join(texts)
+    assert received == b"".join(texts)
     assert ended == [type(None), asyncio.CancelledError, type(None), type(None)]
 
 

@@ -8,7 +8,6 @@ from datetime import date
 import pytest
 
 import handrail as hr
-from handrail import plugins
 from handrail.core.retries import Backoff
 from handrail.dialects import dialect
 from handrail.events import Streamed
@@ -16,6 +15,7 @@ from handrail.messages import ArgumentsDelta, Options, Output, Turn, Usage, User
 from handrail.models.providers import PROVIDERS
 from handrail.ports import Request
 from handrail.testing import Fault, ScriptedServer, call
+from handrail_openmodels import parts
 from handrail_openmodels.completion import COMPLETIONS, CompletionModel
 from tests.support.drivers import BOUND_S
 from tests.support.effort import volume
@@ -253,7 +253,7 @@ def test_a_call_that_is_demanded_is_opened_in_the_prompt_and_read_with_the_serve
     ]
 
 
-@pytest.mark.parametrize("family", one_that_writes_alike(plugins.PROMPTS))
+@pytest.mark.parametrize("family", one_that_writes_alike(parts.PROMPTS))
 def test_a_scripted_server_goes_on_with_a_call_that_the_prompt_has_opened(family):
     with ScriptedServer([call("get_weather", city="Paris")], wire=family) as server:
         request = Request(
@@ -397,7 +397,7 @@ def test_tokens_are_counted_as_the_server_tells_them(streamed, ollama):
 
 @pytest.mark.parametrize(
     "family",
-    one_that_writes_alike(name for name in plugins.PROMPTS if name not in FAMILIES),
+    one_that_writes_alike(name for name in parts.PROMPTS if name not in FAMILIES),
 )
 def test_every_other_family_calls_a_tool_and_answers(family):
     with ScriptedServer(

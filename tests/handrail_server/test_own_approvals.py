@@ -23,7 +23,7 @@ PEOPLE = [(name, "", "administer") for name in ("anna", "ben", "cleo")]
 def open_place(folder, people=1):
     """Serve a file's store with a token for each person; yield the server, and what each sends with a request."""
     file, tokens = make_tokens(folder, *PEOPLE)
-    tools = [get_order, delete_order.replace(required_approvals=people)]
+    tools = [get_order, delete_order.replace(write=hr.Write(required_approvals=people))]
     with serving(
         *tools,
         model=scripted(),

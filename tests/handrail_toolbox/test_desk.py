@@ -13,8 +13,8 @@ import pytest
 import handrail as hr
 from handrail.testing import ScriptedApprover, ScriptedModel, call
 from handrail.testing.checklist import check
-from handrail.testing.desk import Fate, Jitter, TicketServer
 from handrail_toolbox.desk import Desk, SupportDesk
+from stand_ins.desk import Fate, Jitter, TicketServer
 from tests.stores.servers import psycopg, started
 
 USERS = [{"user_id": "U1", "name": "Ann"}, {"user_id": "U2", "name": "李雷"}]

@@ -18,13 +18,6 @@ from handrail.errors import ConfigError, NoEffect
 from handrail.network.descriptors import wait_readable
 from handrail.testing import Fault, ScriptedApprover
 from handrail.testing.checklist import check
-from handrail.testing.cluster import (
-    FAKE_KUBECTL,
-    Deployment,
-    Pods,
-    StandInCluster,
-    refusal,
-)
 from handrail_toolbox import kubernetes
 from handrail_toolbox.kubernetes import (
     MOST_BYTES,
@@ -32,6 +25,13 @@ from handrail_toolbox.kubernetes import (
     Kubernetes,
     Where,
     mask_environment,
+)
+from stand_ins.cluster import (
+    FAKE_KUBECTL,
+    Deployment,
+    Pods,
+    StandInCluster,
+    refusal,
 )
 
 REAL = shutil.which("kubectl")
@@ -218,8 +218,11 @@ class TestEitherKubectl:
         self, tools, cluster
     ):
         cluster.broken["PATCH"] = refusal(500, "InternalError", "etcd has no leader")
+        # how long a request that may be in flight is waited for
+        once = hr.Limits(max_attempts=1)
+        brief = [tools["rollout_restart"].replace(timeout_s=5, limits=once)]
         result = called(
-            tools, "rollout_restart", deployment="orders", last_restart="never"
+            brief, "rollout_restart", deployment="orders", last_restart="never"
         )
         assert (code_of(result), cluster.restarts) == ("UNAVAILABLE", [])
 
@@ -479,7 +482,7 @@ def test_what_kubectl_says_when_it_fails_has_one_code_and_no_secret(
     cluster, words, code
 ):
     tools = over(cluster, kubectl=program("import sys", f"sys.exit({words!r} or 1)"))
-    tools.redeclare("get_resources", max_attempts=1)
+    tools.redeclare("get_resources", limits=hr.Limits(max_attempts=1))
     result = called(tools, "get_resources", kind="pods")
     assert (code_of(result), "hunter2" in result.text) == (code, False)
 
@@ -495,7 +498,7 @@ def test_a_kubectl_that_is_not_there_is_told(cluster):
 def test_a_cluster_that_hangs_is_given_up_in_time(cluster):
     cluster.broken["GET /apis/metrics"] = Fault(delay_s=60)
     tools = over(cluster)
-    tools.redeclare("top_pods", timeout_s=0.5, attempt_timeout_s=0.5)
+    tools.redeclare("top_pods", timeout_s=0.5, limits=hr.Limits(attempt_timeout_s=0.5))
     assert code_of(called(tools, "top_pods")) == "TIMEOUT"
 
 

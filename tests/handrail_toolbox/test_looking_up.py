@@ -11,13 +11,13 @@ import pytest
 import handrail as hr
 from handrail.cli.loading import tools_from
 from handrail.testing.checklist import check
-from handrail.testing.mediawiki import MediaWiki
-from handrail.testing.tavily import Tavily
 from handrail_toolbox.calculator import calculate
 from handrail_toolbox.units import convert_units
 from handrail_toolbox.web import WebSearch
 from handrail_toolbox.webpage import ReadPage
 from handrail_toolbox.wikipedia import Wikipedia
+from stand_ins.mediawiki import MediaWiki
+from stand_ins.tavily import Tavily
 
 TOOLS = hr.Toolset(
     [

@@ -17,8 +17,8 @@ import pytest
 import handrail as hr
 from handrail.engine import shared
 from handrail.testing import ScriptedModel, call
-from handrail.testing.mail import Mailbox
 from handrail_toolbox.asking import ask_user
+from stand_ins.mail import Mailbox
 from tests.support.drivers import BOUND_S
 
 CALL = hr.ToolCall("c1", "refund", '{"order": "7"}')

@@ -10,8 +10,8 @@ import handrail as hr
 from handrail.testing import Fault
 from handrail.testing.checklist import check
 from handrail.testing.loopback import Answer, Loopback
-from handrail.testing.tavily import Tavily
 from handrail_toolbox.web import WebSearch
+from stand_ins.tavily import Tavily
 
 KEY = "tvly-secret-of-a-test"
 

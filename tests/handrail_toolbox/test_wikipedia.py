@@ -10,8 +10,8 @@ import handrail as hr
 from handrail.testing import Fault
 from handrail.testing.checklist import check
 from handrail.testing.loopback import Answer, Loopback
-from handrail.testing.mediawiki import MediaWiki, WikiPage
 from handrail_toolbox.wikipedia import Wikipedia
+from stand_ins.mediawiki import MediaWiki, WikiPage
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ HOW = {
     "key": {"replay": "key", "key": "note:{text}"},
     "verify": {"verify": look},
     "asked": {"verify": look, "approve": True},
-    "repeatable": {"repeatable": True},
+    "repeatable": {"write": hr.Write(repeatable=True)},
 }
 
 

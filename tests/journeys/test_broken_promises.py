@@ -163,7 +163,11 @@ def test_a_late_word_of_the_first_attempt_does_not_free_the_key_of_the_second():
     starts, first = [], threading.Event()
 
     @hr.tool(
-        effect="write", key="w:{x}", replay="key", timeout_s=5, attempt_timeout_s=0.2
+        effect="write",
+        key="w:{x}",
+        replay="key",
+        timeout_s=5,
+        limits=hr.Limits(attempt_timeout_s=0.2),
     )
     def write(x: int) -> str:
         """Write."""

@@ -10,12 +10,10 @@ import signal
 from dataclasses import dataclass
 from functools import partial
 from secrets import token_hex
-from time import monotonic
 
 import pytest
 
 import handrail as hr
-from handrail.core import writes
 from handrail.testing import ScriptedModel, call
 from handrail.testing.crashes import (
     Boundary,
@@ -27,7 +25,7 @@ from handrail.testing.crashes import (
     start_and_kill,
 )
 from tests.journeys.worlds import CLASSES, Far, tool
-from tests.support.drivers import chat_message, until
+from tests.support.drivers import chat_message
 from tests.support.effort import volume
 
 
@@ -198,31 +196,6 @@ def test_a_write_in_doubt_stays_so_however_often_it_is_asked_for(store, far):
     assert len(far.lines("asked")) == 1
 
 
-@pytest.mark.parametrize(("boundary", "state", "effects"), [
-    # it did not happen: the key is free, and it is done now
-    (Boundary.AFTER_CLAIM, "failed", 1),
-    (Boundary.AFTER_EFFECT, "done", 1),   # it happened: nothing is done again
-])  # fmt: skip
-def test_a_person_ends_the_doubt_in_another_process(
-    store, far, boundary, state, effects
-):
-    deed, tools = in_doubt(store, far, boundary)
-    assert doubtful(run_in_child(deed, tools, store=store)["told"][0])
-
-    def resolve(runtime):
-        (write,) = runtime.store.list_writes(
-            state="in_doubt", run_id=deed.keywords["run_id"]
-        ).result(10)
-        said = runtime.store.resolve(
-            write.scope, write.key, state=state, by="maria", value="opened by hand"
-        )
-        return said.result(10).resolved_by
-
-    assert run_in_child(resolve, tools, store=store) == "maria"
-    assert not doubtful(run_in_child(deed, tools, store=store)["told"][0])
-    assert len(far.lines("effects")) == effects
-
-
 # ---------------------------------------------------------------------- a worker that freezes
 
 
@@ -237,78 +210,6 @@ def frozen_and_replaced(deed, successor, tools, store, boundary):
         return frozen.result(), after
     finally:
         frozen.end()
-
-
-def call_and_hear(runtime, name, run_id):
-    """Make a call; return what the ledger said to its reports, with its result."""
-    heard, settle = [], runtime.store.settle
-
-    def listening(settled):
-        heard.append(settle(settled))
-        return heard[-1]
-
-    runtime.store.settle = listening
-    result = runtime.call(name, {"title": run_id}, run=run_id)
-    return {"heard": [answer.result(10) for answer in heard], "text": result.text}
-
-
-@pytest.mark.parametrize("replay", ["key", "verify"])
-def test_a_worker_that_froze_after_its_effect_and_was_replaced_is_not_heard(
-    store, far, replay
-):
-    deed = partial(call_and_hear, name=f"open_{replay}", run_id=f"r_{token_hex(6)}")
-    frozen, after = frozen_and_replaced(
-        deed, deed, [tool(far, replay, key="{title}")], store, Boundary.AFTER_EFFECT
-    )
-    assert after["heard"] == [True]
-    # its fence is the older one: the ledger keeps what the newer owner said
-    assert frozen["heard"] == [False]
-    assert len(far.lines("effects")) == 1
-
-
-def test_a_late_owner_ends_the_doubt_that_its_freezing_raised(store, far):
-    deed = partial(call_and_hear, name="open_none", run_id=f"r_{token_hex(6)}")
-    frozen, after = frozen_and_replaced(
-        deed, deed, [tool(far, "none", key="{title}")], store, Boundary.AFTER_EFFECT
-    )
-    assert doubtful(after["text"])
-    # nobody else has done it, so its word is the truth
-    assert frozen["heard"] == [True]
-    assert not doubtful(
-        run_in_child(deed, [tool(far, "none", key="{title}")], store=store)["text"]
-    )
-    assert len(far.lines("effects")) == 1
-
-
-@pytest.mark.parametrize("replay", ["key", "none"])
-def test_a_worker_that_froze_before_its_effect_adds_none(store, far, replay):
-    deed = partial(call_and_hear, name=f"open_{replay}", run_id=f"r_{token_hex(6)}")
-    frozen_and_replaced(
-        deed, deed, [tool(far, replay, key="{title}")], store, Boundary.AFTER_CLAIM
-    )
-    assert len(far.lines("effects")) == 1
-
-
-def test_a_worker_that_froze_before_its_effect_for_longer_than_its_lease_gives_up(
-    store, far, monkeypatch
-):
-    # or it would have to freeze for half a minute
-    monkeypatch.setattr(writes, "LEASE_BEYOND_TIMEOUT_S", 0.0)
-    tools = [tool(far, "verify", key="{title}", timeout_s=1.0)]
-    deed = partial(call_and_hear, name="open_verify", run_id=f"r_{token_hex(6)}")
-    began = monotonic()
-
-    def successor(runtime):
-        # beyond the lease, by the clock of the one that froze too
-        until(lambda: monotonic() > began + 2.0)
-        return deed(runtime)
-
-    frozen, after = frozen_and_replaced(
-        deed, successor, tools, store, Boundary.AFTER_CLAIM
-    )
-    assert after["heard"] == [True]
-    assert frozen["heard"] in ([], [False])
-    assert len(far.lines("effects")) == 1
 
 
 def test_a_run_whose_driver_froze_is_finished_by_another_and_the_first_leaves_quietly(

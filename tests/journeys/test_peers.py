@@ -5,7 +5,6 @@ wanted. Each runs on asyncio and in the calling thread.
 """
 
 import asyncio
-import json
 import os
 import sys
 import time
@@ -81,71 +80,6 @@ def test_a_sync_tool_that_hangs_is_stopped_at_its_deadline_and_does_nothing_late
 # ---------------------------------------------------------------------- writes
 
 
-@pytest.mark.parametrize("how", ["async", "sync"])
-def test_two_updates_of_one_account_in_one_turn_lose_nothing(drive, how):
-    account = {"balance": 0}
-
-    async def deposit_async(amount: int) -> int:
-        """Pay in."""
-        balance = account["balance"]
-        await asyncio.sleep(0)
-        account["balance"] = balance + amount
-        return account["balance"]
-
-    def deposit_sync(amount: int) -> int:
-        """Pay in."""
-        balance = account["balance"]
-        time.sleep(0.001)  # lets the other thread in, if there is one
-        account["balance"] = balance + amount
-        return account["balance"]
-
-    fn = deposit_async if how == "async" else deposit_sync
-    deposit = hr.FunctionTool(fn, name="deposit", effect="write", resource="account:7")
-    ran(
-        drive, [deposit], [call("deposit", amount=1), call("deposit", amount=2)], "done"
-    )
-    assert account["balance"] == 3
-
-
-def test_the_same_write_twice_in_a_turn_and_once_in_the_next_happens_once(drive):
-    tickets = []
-
-    @hr.tool(effect="write")
-    def create_ticket(title: str) -> int:
-        """Open a ticket."""
-        tickets.append(title)
-        return len(tickets)
-
-    again = call("create_ticket", title="slow")
-    _, told = ran(
-        drive,
-        [create_ticket],
-        [again, hr.ToolCall("call_2", again.name, again.arguments)],
-        again,
-        "done",
-    )
-    assert tickets == ["slow"]
-    assert [(result.value, result.replayed) for result in told] == [
-        (1, False),
-        (1, True),
-        (1, True),
-    ]
-
-
-def test_two_calls_of_one_id_in_one_turn_both_get_their_own_result(drive):
-    @hr.tool(effect="read")
-    def double(number: int) -> int:
-        """Double a number."""
-        return 2 * number
-
-    calls = [
-        hr.ToolCall("call_1", "double", json.dumps({"number": number}))
-        for number in (1, 2)
-    ]
-    _, told = ran(drive, [double], calls, "done")
-    assert [result.value for result in told] == [2, 4]
-
-
 def test_a_write_in_flight_ends_and_is_recorded_while_its_sibling_fails(drive):
     paid = []
 
@@ -214,84 +148,6 @@ def test_sixty_four_callers_in_each_of_four_processes_lose_no_update(store, tmp_
 # ---------------------------------------------------------------------- what the model is told
 
 
-def weather(seen):
-    @hr.tool(effect="read")
-    def get_weather(city: str, days: int = 1) -> str:
-        """Look at the weather."""
-        seen.append((city, days))
-        return f"fine in {city}"
-
-    return get_weather
-
-
-def test_an_unknown_tool_is_told_with_the_nearest_name_and_the_run_goes_on(drive):
-    seen = []
-    run, told = ran(
-        drive,
-        [weather(seen)],
-        call("get_wether", city="Bern"),
-        call("get_weather", city="Bern"),
-        "Fine.",
-    )
-    assert told[0].failure.code == hr.Code.UNKNOWN_TOOL
-    assert "get_weather" in told[0].text
-    assert (run.text, seen) == ("Fine.", [("Bern", 1)])
-
-
-def test_the_text_of_an_exception_reaches_no_model_and_ends_no_run(drive):
-    @hr.tool(effect="read")
-    def query() -> str:
-        """Ask the database."""
-        raise RuntimeError("cannot connect: db password=hunter2")
-
-    model = ScriptedModel([call("query"), "It failed."])
-    run = drive([query]).run("Go.", model=model)
-    assert run.text == "It failed."
-    (told,) = results(run)
-    assert told.failure.code == hr.Code.INTERNAL_ERROR
-    assert all("hunter2" not in repr(request.messages) for request in model.requests)
-
-
-def test_three_million_characters_become_sixteen_kibibytes_and_a_handle(drive):
-    @hr.tool(effect="read")
-    def dump() -> str:
-        """Dump the table."""
-        return "\n".join(f"row {number:08}" for number in range(231_000))
-
-    def read_on(messages):
-        handle = messages[-1].result.handle
-        return call("read_result", handle=handle, pattern="row 00230999")
-
-    _, (cut, rest) = ran(drive, [dump], call("dump"), read_on, "done")
-    assert len(cut.value) > 3_000_000 - 10_000
-    # and the sentence that names the handle
-    assert len(cut.text.encode()) <= 16 * 1024 + 300
-    assert "row 00230999" in rest.text
-
-
-def test_the_same_call_for_ever_is_told_once_and_then_ends_the_run(drive):
-    seen = []
-    # the last line is said for ever
-    run, told = ran(drive, [weather(seen)], call("get_weather", city="Bern"))
-    assert run.status != "done"
-    assert len(seen) <= 4
-    assert told[-1].failure.code == hr.Code.REPEATED_CALL
-
-
-@pytest.mark.parametrize("text", [
-    '{"city": "Bern", "days": 2,}',                 # a trailing comma
-    "{'city': 'Bern', 'days': 2}",                  # single quotes
-    '```json\n{"city": "Bern", "days": 2}\n```',    # a fence
-])  # fmt: skip
-def test_malformed_arguments_are_mended_to_what_was_meant(drive, text):
-    seen = []
-    _, (told,) = ran(
-        drive, [weather(seen)], hr.ToolCall("c", "get_weather", text), "done"
-    )
-    assert seen == [("Bern", 2)]
-    assert told.repairs
-
-
 @pytest.mark.parametrize("effect", ["read", "write"])
 @pytest.mark.parametrize("finish", ["calls", "length"])
 def test_truncated_arguments_never_run(drive, effect, finish):
@@ -306,18 +162,3 @@ def test_truncated_arguments_never_run(drive, effect, finish):
     _, told = ran(drive, [tool], cut, "done")
     assert ran_with == []
     assert told[0].failure.code in (hr.Code.TRUNCATED_CALL, hr.Code.BAD_JSON)
-
-
-@pytest.mark.parametrize(("arguments", "words"), [
-    ({"ciy": "Bern"}, ["`ciy`", "`city`"]),          # a typo: the nearest name
-    ({"city": "Bern", "days": "two"}, ["`days`"]),   # another type: which field
-    ({}, ["`city`", "required"]),                    # nothing at all: what is missing
-])  # fmt: skip
-def test_wrong_arguments_are_told_field_by_field_and_run_nothing(
-    drive, arguments, words
-):
-    seen = []
-    _, (told,) = ran(drive, [weather(seen)], call("get_weather", **arguments), "done")
-    assert told.failure.code == hr.Code.INVALID_ARGUMENTS
-    assert [word for word in words if word not in told.text] == []
-    assert seen == []

@@ -52,14 +52,16 @@ class World:
                 self.create,
                 effect="write",
                 key="ticket:{number}",
-                rate="4/h",
+                limits=hr.Limits(rate="4/h"),
                 timeout_s=2,
-                compensate=self.take_back,
+                write=hr.Write(compensate=self.take_back),
             ),
             hr.FunctionTool(self.note, effect="write", resource="notes"),
             hr.FunctionTool(self.pay, effect="write", approve="amount > 1"),
             hr.FunctionTool(self.wipe, effect="destructive"),
-            hr.FunctionTool(self.read, effect="read", result_bytes=400),
+            hr.FunctionTool(
+                self.read, effect="read", limits=hr.Limits(result_bytes=400)
+            ),
         ]
 
     def create(self, number: int, tenant: Tenant) -> str:

@@ -1,6 +1,7 @@
 """Lint: every rule speaks on its bad example and is silent on its good one; how it reads, ignores, mends and tells."""
 
 import json
+import re
 from typing import Annotated
 
 import pytest
@@ -69,7 +70,7 @@ def test_the_page_on_lint_shows_every_rule_with_its_examples():
 
 
 def test_a_tool_that_only_a_program_may_call_is_told():
-    @hr.tool(effect="read", callers=["program"])
+    @hr.tool(effect="read", limits=hr.Limits(callers=["program"]))
     def list_prices() -> list[int]:
         """List the prices of all items, in cents."""
         return [1]
@@ -90,10 +91,10 @@ def pay(amount: Annotated[float, hr.Injected], q: str) -> str:
         ({"key": "ticket"}, 'key="ticket:{org_id}"'),
         ({"key": lambda q: q}, "Let the function of `key` take `org_id`, too"),
         ({"resource": ["q:{q}", "all"]}, 'resource="q:{org_id}:{q}"'),
-        ({"repeat_window_s": 60.0}, 'key="ticket:{org_id}:…"'),
+        ({"write": hr.Write(repeat_window_s=60.0)}, 'key="ticket:{org_id}:…"'),
         ({"key": "t:{org_id}:{q}"}, None),
         ({"key": lambda q, org_id: q + org_id}, None),
-        ({"resource": "q:{org_id}", "repeat_window_s": 60.0}, None),
+        ({"resource": "q:{org_id}", "write": hr.Write(repeat_window_s=60.0)}, None),
     ],
 )
 def test_a_key_of_an_injected_tenants_tool_names_the_tenant(settings, rewrite):
@@ -135,18 +136,10 @@ def test_what_the_docstring_says_of_the_result_is_known():
     assert "result-unknown" not in told_of([open_ticket])
 
 
-def test_the_tool_itself_can_ignore_a_rule_with_a_reason():
-    tool = hr.FunctionTool(
-        pay.fn,
-        name="pay",
-        effect="write",
-        lint_ignore={"write-without-key": "The bank asks."},
+def test_a_write_that_is_meant_to_be_repeated_needs_no_key():
+    assert "write-without-key" not in told_of(
+        [pay.replace(write=hr.Write(repeatable=True))]
     )
-    report = hr.lint([tool])
-    assert "write-without-key" not in {finding.rule for finding in report.findings}
-    assert [(each.rule, each.reason) for each in report.ignored] == [
-        ("write-without-key", "The bank asks.")
-    ]
 
 
 @pytest.mark.parametrize(("users", "aliases", "differs"), [
@@ -319,14 +312,14 @@ junk = st.recursive(
 )
 
 
-@given(name=junk, description=junk, schema=junk, annotations=junk, ignore=junk)
+@given(name=junk, description=junk, schema=junk, annotations=junk, sends=junk)
 def test_whatever_a_definition_holds_lint_only_speaks(
-    name, description, schema, annotations, ignore
+    name, description, schema, annotations, sends
 ):
     definition = {
         "function": {
             "name": name, "description": description, "inputSchema": schema, "annotations": annotations,
-            "lint_ignore": ignore,
+            "effect": "write", "sends": sends,
         }
     }  # fmt: skip
     assert hr.lint([definition]).tools == 1
@@ -356,17 +349,22 @@ def test_whatever_an_openapi_document_holds_lint_only_speaks(path, components):
     ({"find": {"parameter-name-empty": "Everybody says q."}}, "Everybody says q."),
     ({"f*": {"parameter-name-empty": "Everybody says q."}}, "Everybody says q."),
     ({"other": {"parameter-name-empty": "Everybody says q."}}, None),
-    ({"find": {"parameter-name-empty": "  "}}, None),
 ])  # fmt: skip
-def test_a_rule_is_ignored_by_name_or_pattern_and_only_with_a_reason(ignore, reason):
+def test_a_rule_is_ignored_by_name_or_pattern(ignore, reason):
     report = hr.lint(
         [{"name": "find", "description": "", "parameters": SCHEMA}],
         Settings(ignore=ignore),
     )
     assert [each.reason for each in report.ignored] == ([reason] if reason else [])
-    assert ("ignore-unexplained" in {each.rule for each in report.findings}) == (
-        ignore == {"find": {"parameter-name-empty": "  "}}
-    )
+
+
+@pytest.mark.parametrize(("rules", "why"), [
+    ({"parameter-name-empty": "  "}, "without a reason"),
+    ({"parameter-name-emty": "Everybody says q."}, "Did you mean `parameter-name-empty`?"),
+])  # fmt: skip
+def test_a_rule_is_ignored_with_a_reason_and_by_its_right_name(rules, why):
+    with pytest.raises(ConfigError, match=re.escape(why)):
+        hr.lint([pay], Settings(ignore={"find": rules}))
 
 
 @pytest.mark.parametrize(("table", "says"), [

@@ -17,7 +17,10 @@ ELSEWHERE = "http://models.test:9000/v1"
 
 def test_every_row_is_found_by_its_name_and_every_name_has_a_row():
     theirs = {point.name for point in metadata.entry_points(group="handrail.models")}
-    assert {*plugins.list_names("models")} - theirs == {*PROVIDERS, *plugins.PROMPTS}
+    assert {*plugins.list_names("models")} - theirs == {
+        *PROVIDERS,
+        *plugins.list_added("models"),
+    }
     assert all(plugins.load("models", name) is row for name, row in PROVIDERS.items())
     assert all(name == row.name for name, row in PROVIDERS.items())
 

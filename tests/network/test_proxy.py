@@ -17,8 +17,7 @@ from handrail.network.proxy import EgressProxy
 from handrail.ports import SandboxJob
 from handrail.sandboxes.bubblewrap import Bubblewrap
 from handrail.testing.loopback import Answer, Loopback
-from handrail_toolbox.run_python import RunPython
-from tests.network.clients import Door
+from tests.network.doors import Door
 from tests.network.fetched import fetch
 from tests.support.boxes import isolated
 
@@ -182,8 +181,11 @@ def test_a_program_in_a_sandbox_reaches_what_is_listed_and_nothing_else(egress, 
     assert door.connections == 1
 
 
+@pytest.mark.others
 @isolated
 def test_code_of_a_model_reaches_its_hosts_when_a_person_agrees(door):
+    from handrail_toolbox.run_python import RunPython
+
     allow = hr.Egress(hosts=["127.0.0.1"], private=["127.0.0.1"], ports=[door.port])
     tool = RunPython(network=allow)
     assert (tool.effect, tool.approve) == ("write", True)
@@ -201,7 +203,11 @@ def test_code_of_a_model_reaches_its_hosts_when_a_person_agrees(door):
 def test_an_isolated_tool_reaches_its_hosts_only(door):
     allow = hr.Egress(hosts=["127.0.0.1"], private=["127.0.0.1"], ports=[door.port])
     tool = hr.FunctionTool(
-        fetch, effect="read", isolation="isolated", network=allow, timeout_s=30
+        fetch,
+        effect="read",
+        isolation="isolated",
+        sandbox=hr.Sandbox(network=allow),
+        timeout_s=30,
     )
     with hr.SyncRuntime([tool]) as runtime:
         results = [
@@ -215,13 +221,19 @@ def test_an_isolated_tool_reaches_its_hosts_only(door):
 
 @pytest.mark.parametrize(("how", "why"), [
     ({"isolation": "process"}, "`network` is for a tool of isolation"), ({}, "`network` is for a tool of isolation"),
-    ({"isolation": "isolated", "network": "example.org"}, "a list of hosts"),
+    ({"isolation": "isolated", "sandbox": hr.Sandbox(network="example.org")}, "a list of hosts"),
 ])  # fmt: skip
 def test_a_network_is_declared_for_walls_only(how, why):
     with pytest.raises(hr.ToolDefinitionError, match=why):
-        hr.FunctionTool(fetch, **{"effect": "read", "network": ["example.org"], **how})
+        hr.FunctionTool(
+            fetch,
+            **{"effect": "read", "sandbox": hr.Sandbox(network=["example.org"]), **how},
+        )
 
 
+@pytest.mark.others
 def test_a_network_and_a_mere_process_are_refused_together():
+    from handrail_toolbox.run_python import RunPython
+
     with pytest.raises(hr.ConfigError, match="within walls"):
         RunPython(network=["example.org"], allow_weaker=True)

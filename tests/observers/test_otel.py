@@ -234,7 +234,7 @@ async def test_names_that_a_model_makes_up_name_no_span_and_no_metric(recorded):
 
 
 async def test_a_tools_own_exception_is_no_text_of_a_span(recorded):
-    @hr.tool(effect="read", max_attempts=1)
+    @hr.tool(effect="read", limits=hr.Limits(max_attempts=1))
     def look() -> str:
         """Look."""
         raise RuntimeError("password=hunter22-very-secret")
@@ -563,7 +563,7 @@ async def test_a_log_line_about_a_call_is_written_within_its_span(recorded, capl
         def emit(self, record: logging.LogRecord) -> None:
             lines.append((record.levelno, trace.get_current_span()))
 
-    @hr.tool(effect="read", max_attempts=1)
+    @hr.tool(effect="read", limits=hr.Limits(max_attempts=1))
     def broken() -> None:
         """Break."""
         raise RuntimeError("no")

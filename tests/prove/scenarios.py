@@ -19,6 +19,7 @@ from handrail.messages import Message, ToolMessage
 from handrail.records import ApprovalRequest
 from handrail.stores.memory_runs import FullMemoryStore
 from handrail.testing import ScriptedModel, call
+from handrail.tools.settings import GROUP_OF
 from tests.prove.promises import note_start
 from tests.prove.world import LOCKS_S, READS, Option, Pending, Process, World, current
 
@@ -41,7 +42,7 @@ class Scenario:
     """A declaration, and everybody who takes part.
 
     Attributes:
-        declare: The settings of the tool.
+        declare: The settings of the tool, those of its groups among the others.
         orders: What the model asks for in its first answer: one call for each.
         far_side, store, reads, verify: The ways in which each may answer, beside the undisturbed one.
         deploy: Settings of the next version of the tool; of these `name` renames it, and `more` adds a parameter.
@@ -137,6 +138,8 @@ class Scenario:
         has_more = settings.pop("more", False)
         if settings.pop("verify", False):
             settings["verify"] = _verify
+        for name in GROUP_OF.keys() & settings.keys():
+            settings.setdefault(GROUP_OF[name], {})[name] = settings.pop(name)
         return hr.tool(**settings)(_pay_in_currency if has_more else _pay)
 
     # ------------------------------------------------------------------ what a process does

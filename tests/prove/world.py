@@ -701,6 +701,9 @@ class World:
         with self._running(process):
             seen = event.answer(how)
         process.history.append((event.kind, event.name, event.about, seen, self.now))
+        is_certain = self.scenario.declare.get("one_request") or how != "refused"
+        if not is_certain or how == "hangs":
+            self.note_death(process)  # its tool did not say that nothing happened
         if "dies" in how:
             self.note_death(process)
             process.die()
@@ -725,12 +728,12 @@ class World:
                 is_busy = True
 
     def _resumptions(self) -> Iterator[Option]:
-        """Runs that waited for people, and whose questions are closed now."""
+        """Runs that waited for people, and of whose questions one is closed now: each answer wakes a run."""
         for process in self.processes:
             if process.state != "waiting" or process.starts >= MOST_STARTS:
                 continue
             still_open = {each.id for each in self.open_questions()}
-            if not process.waits_for & still_open:
+            if not process.waits_for <= still_open or not process.waits_for:
                 yield Option(0, f"{process.name} is resumed", process.start)
 
     def _restarts(self) -> Iterator[Option]:

@@ -308,7 +308,7 @@ class SharedLimitContract(LimitContract):
         words = [
             sys.executable,
             "-m",
-            "tests.stores.other_process",
+            "handrail.testing.contracts.other_process",
             self.place(),
             "race_for_starts",
             "100",

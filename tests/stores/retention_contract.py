@@ -27,8 +27,8 @@ from handrail.records import (
 from handrail.stores import retention
 from handrail.stores.retention import Retention
 from handrail.stores.sql_values import MAX_NEW_RUN_CHARACTERS
+from handrail.testing.contracts.stores import closed, now
 from handrail.tools.keys import default_key
-from tests.stores.contract import closed, now
 
 ROOT = Path(__file__).parents[2]
 AN_HOUR_S = 3600.0

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from handrail.effects import ClaimState
 from handrail.stores.ledger import Ledger
-from tests.stores.contract import A_REFUND
+from handrail.testing.contracts.claims import A_REFUND
 
 # The lease of a tool with a limit of 30 s.
 VERIFIED = replace(A_REFUND, replay="verify", lease_s=60.0, run_id="")

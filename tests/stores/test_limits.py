@@ -32,7 +32,12 @@ class TestLimitsOnSqlite(SharedLimitContract):
         return f"sqlite:///{self.file}"
 
     def test_calls_of_two_runtimes_stay_within_a_rate(self):
-        @hr.tool(effect="write", rate="3/h", timeout_s=5, repeatable=True)
+        @hr.tool(
+            effect="write",
+            limits=hr.Limits(rate="3/h"),
+            timeout_s=5,
+            write=hr.Write(repeatable=True),
+        )
         def remind(user: str) -> str:
             """Remind somebody."""
             return user
@@ -48,7 +53,7 @@ class TestLimitsOnSqlite(SharedLimitContract):
     def test_a_service_that_one_runtime_cannot_reach_is_left_alone_by_the_other(self):
         asked = []
 
-        @hr.tool(effect="read", max_attempts=1, breaker=2)
+        @hr.tool(effect="read", limits=hr.Limits(max_attempts=1, breaker=2))
         def ask() -> str:
             """Ask the service."""
             asked.append(1)

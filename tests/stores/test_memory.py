@@ -9,8 +9,9 @@ from handrail.effects import Claim, ClaimState, Settle
 from handrail.stores import memory
 from handrail.stores.memory import KEY_LIFETIME_S, MemoryStore
 from handrail.testing import ManualClock
-from tests.stores.approval_contract import ApprovedClaimContract
-from tests.stores.contract import A_REFUND, StoreContract
+from handrail.testing.contracts.approvals import ApprovedClaimContract
+from handrail.testing.contracts.claims import A_REFUND
+from handrail.testing.contracts.stores import StoreContract
 
 
 class TestMemoryStore(StoreContract, ApprovedClaimContract):

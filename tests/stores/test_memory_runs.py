@@ -8,10 +8,10 @@ import pytest
 
 from handrail.ports import ApprovalStore, RunStore
 from handrail.stores.memory_runs import FullMemoryStore
-from tests.stores.approval_contract import ApprovedClaimContract
-from tests.stores.contract import StoreContract
-from tests.stores.run_contract import RunContract
-from tests.stores.scope_contract import ScopeContract
+from handrail.testing.contracts.approvals import ApprovedClaimContract
+from handrail.testing.contracts.runs import RunContract
+from handrail.testing.contracts.scopes import ScopeContract
+from handrail.testing.contracts.stores import StoreContract
 
 
 class TestMemoryOfficeRuns(RunContract):

@@ -22,7 +22,7 @@ from handrail.records import (
     RunRecord,
 )
 from handrail.stores.database import RetryGroup
-from tests.stores.contract import A_REFUND
+from handrail.testing.contracts.claims import A_REFUND
 from tests.support.drivers import until
 
 psycopg = pytest.importorskip(
@@ -33,8 +33,8 @@ from handrail.stores import maintenance, postgres, retention  # noqa: E402
 from handrail.stores.postgres import VERSION, PostgresStore  # noqa: E402
 from handrail.stores.retention import Retention  # noqa: E402
 from handrail.stores.sqlite import SqliteStore  # noqa: E402
+from handrail.testing.contracts.runs import RunContract  # noqa: E402
 from tests.stores.durable_contract import DurableContract  # noqa: E402
-from tests.stores.run_contract import RunContract  # noqa: E402
 from tests.stores.servers import started  # noqa: E402
 
 

@@ -19,9 +19,9 @@ from handrail.effects import ClaimState, Settle
 from handrail.errors import ConfigError, HandrailError, StoreUnavailable
 from handrail.stores import maintenance, sqlite
 from handrail.stores.sqlite import VERSION, SqliteStore
-from tests.stores.contract import A_REFUND
+from handrail.testing.contracts.claims import A_REFUND
+from handrail.testing.contracts.runs import RunContract
 from tests.stores.durable_contract import DurableContract
-from tests.stores.run_contract import RunContract
 
 
 class TestSqliteStore(DurableContract):

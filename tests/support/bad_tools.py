@@ -11,7 +11,7 @@ def create_ticket(data: str) -> dict:
     return {"error": "the ticket system is closed"} if not data else {"id": 1}
 
 
-@hr.tool(effect="read", result_bytes=10_000_000)
+@hr.tool(effect="read", limits=hr.Limits(result_bytes=10_000_000))
 async def query_orders(sql: str) -> list:
     """Process data"""
     time.sleep(600)

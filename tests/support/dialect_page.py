@@ -4,10 +4,10 @@ import json
 import re
 from pathlib import Path
 
+from handrail import plugins
 from handrail.dialects import Dialect, WireDialect
 from handrail.errors import Json
 from handrail.messages import Options
-from handrail_openmodels.prompts.read_only import ReadOnlyDialect
 from tests.support.weather import QUESTION, TOOLS, answer_in, every_dialect
 
 PAGE = Path(__file__).parents[2] / "docs/reference/dialects.md"
@@ -29,7 +29,7 @@ def section(spoken: Dialect) -> str:
     if spoken.name == "plain":
         return "\n### plain\n\nIt can only be read, and has no calls: an answer is its text.\n"
     answer = answer_in(spoken)
-    if isinstance(spoken, ReadOnlyDialect):
+    if spoken.name in plugins.list_added("readers"):
         return f"\n### {spoken.name}\n\nIt can only be read. The model answers:\n\n{fenced(answer, 'text')}"
     request = spoken.encode_request(QUESTION, TOOLS, Options(model="NAME"))
     if isinstance(spoken, WireDialect):

@@ -18,7 +18,7 @@ each_value_once = pytest.mark.each_value_once
 
 DRIVERS_AND_STORES = {
     *("asyncio", "sync", "blocking", "Runtime", "SyncRuntime"),
-    *("memory", "sqlite", "postgres", "procrastinate"),
+    *("memory", "sqlite", "postgres"),
     *("FullMemoryStore", "SqliteStore"),
 }
 """What is below or above a test that is repeated over them: each shows the same by its contract."""

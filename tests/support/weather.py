@@ -11,7 +11,6 @@ from handrail.dialects import Dialect, Envelope, ServerDialect, WireDialect, dia
 from handrail.messages import Turn, Usage
 from handrail.tools.function_tool import FunctionTool
 from handrail.tools.toolset import Toolset
-from handrail_openmodels.prompts import reader
 from tests.support import recorded
 
 QUESTION = "How warm is it in Paris?"
@@ -59,6 +58,8 @@ def answer_in(spoken: Dialect) -> str:
     prompt: Any = spoken
     if hasattr(prompt, "written"):
         return prompt.encode_answer(TURN, TOOLS)
+    from handrail_openmodels.prompts import reader
+
     return reader.write_answer(prompt.syntax, TURN, TOOLS)
 
 

@@ -11,7 +11,7 @@ from handrail.dialects import WireDialect
 from handrail.errors import Failure, ModelError
 from handrail.messages import Turn
 from handrail.parsing import jsontext
-from tests.dialects.contract import in_pieces, read
+from handrail.testing.contracts.dialects import in_pieces, read
 from tests.support.corpus import rows
 
 

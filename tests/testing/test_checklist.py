@@ -48,7 +48,12 @@ def test_a_tool_in_a_thread_that_looks_whether_it_is_given_up_ends_at_its_deadli
 
 
 def test_a_tool_that_declares_one_request_and_makes_two_is_told_their_lines():
-    @hr.tool(effect="write", key="pay:{order}", one_request=True, isolation="process")
+    @hr.tool(
+        effect="write",
+        key="pay:{order}",
+        write=hr.Write(one_request=True),
+        isolation="process",
+    )
     def pay(order: str) -> None:
         """Pay an order, then tell somebody."""
         httpx2.post("https://pay.example", json={"order": order})
@@ -56,7 +61,10 @@ def test_a_tool_that_declares_one_request_and_makes_two_is_told_their_lines():
 
     (told,) = missing(pay, item="idempotency")
     assert "makes 2 (lines 4, 5 of it)" in told
-    assert missing(pay.replace(one_request=False), item="idempotency") == []
+    assert (
+        missing(pay.replace(write=hr.Write(one_request=False)), item="idempotency")
+        == []
+    )
 
 
 @pytest.mark.parametrize(
@@ -112,10 +120,10 @@ def declared(**attributes: Any) -> hr.FunctionTool:
     ({"effect": "read", "timeout_s": 120}, "timeout", True),
     ({"effect": "write"}, "concurrency", False),
     ({"effect": "write", "resource": "user:{user_id}"}, "concurrency", True),
-    ({"effect": "write", "max_concurrency": 1}, "concurrency", True),
+    ({"effect": "write", "limits": hr.Limits(max_concurrency=1)}, "concurrency", True),
     ({"effect": "read"}, "concurrency", True),
-    ({"effect": "read", "result_bytes": 65_537}, "result size", False),
-    ({"effect": "read", "result_bytes": 65_536}, "result size", True),
+    ({"effect": "read", "limits": hr.Limits(result_bytes=65_537)}, "result size", False),
+    ({"effect": "read", "limits": hr.Limits(result_bytes=65_536)}, "result size", True),
     ({"effect": "destructive", "risk": "low"}, "approvals", False),
     ({"effect": "destructive", "risk": "low", "approve": True}, "approvals", True),
     ({"effect": "destructive"}, "approvals", True),
@@ -277,7 +285,7 @@ def test_an_error_that_the_model_would_not_understand_is_seen(function, says):
     ({"approver": lambda asked: None}, "approvals", True),
     # nobody else looks at a call
     ({"approver": lambda asked: None, "policy": hr.Policy(own_approval=True)}, "approvals", False),
-    ({"result_bytes": 1_000_000}, "result size", False),
+    ({"limits": hr.Limits(result_bytes=1_000_000)}, "result size", False),
 ])  # fmt: skip
 def test_a_runtime_is_judged_by_what_it_keeps_limits_and_asks(
     how, item, passes, tmp_path

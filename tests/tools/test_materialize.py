@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import handrail as hr
 from handrail.errors import TooLarge
+from handrail.testing.contracts.dialects import check_growth
 from handrail.tools.materialize import (
     LONG_BYTES,
     MOST_BYTES,
@@ -23,7 +24,6 @@ from handrail.tools.materialize import (
     read,
 )
 from handrail.workers.threads import wrap_value
-from tests.dialects.contract import check_growth
 
 
 def laughing(levels: int) -> list:

@@ -145,13 +145,13 @@ def test_the_model_is_told_of_the_offset_and_cannot_misuse_it(drive):
 def test_a_generator_stays_one_whatever_else_it_is_told(
     drive, is_async, is_asked_before
 ):
-    tool = numbers_tool(World(), is_async=is_async, result_bytes=1024)
+    tool = numbers_tool(World(), is_async=is_async, limits=hr.Limits(result_bytes=1024))
     assert not is_asked_before or tool.parameters
     for declared in ({"effect": "write"}, {"isolation": "process"}):
         with pytest.raises(ToolDefinitionError, match="is a generator"):
             tool.replace(**declared)
     rows, pages = read_all(
-        drive([tool.replace(result_bytes=8192)]), "numbers", most=500
+        drive([tool.replace(limits=hr.Limits(result_bytes=8192))]), "numbers", most=500
     )
     more_rows, more_pages = read_all(drive([tool]), "numbers", most=500)
     assert rows == more_rows == [{"n": n} for n in range(500)]
@@ -229,7 +229,7 @@ def test_a_row_that_is_larger_than_a_page_is_shown_cut_and_the_rest_can_be_read(
 def test_a_generator_that_is_skipped_for_ever_ends_with_its_call():
     ended = threading.Event()
 
-    @hr.tool(effect="read", timeout_s=0.2, max_attempts=1)
+    @hr.tool(effect="read", timeout_s=0.2, limits=hr.Limits(max_attempts=1))
     def endless() -> Iterator[int]:
         """Count."""
         try:

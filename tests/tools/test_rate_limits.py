@@ -86,11 +86,11 @@ def test_what_is_told_says_how_long_and_that_the_same_call_may_succeed_later():
 
 
 @pytest.mark.parametrize(
-    "declared", [{"rate": "often"}, {"max_concurrency": 0}, {"breaker": -1}]
+    "limits", [{"rate": "often"}, {"max_concurrency": 0}, {"breaker": -1}]
 )
-def test_a_limit_that_means_nothing_is_refused_when_the_tool_is_declared(declared):
+def test_a_limit_that_means_nothing_is_refused_when_the_tool_is_declared(limits):
     with pytest.raises(ToolDefinitionError, match="x"):
-        hr.tool(effect="read", **declared)(x)
+        hr.tool(effect="read", limits=hr.Limits(**limits))(x)
 
 
 def x(n: int) -> int:
@@ -116,7 +116,7 @@ def message(name, *arguments):
 def test_no_more_calls_are_under_way_at_once_than_there_are_seats():
     seen, both = Overlap(), threading.Barrier(2, timeout=5)
 
-    @hr.tool(effect="read", max_concurrency=2)
+    @hr.tool(effect="read", limits=hr.Limits(max_concurrency=2))
     def look(n: int) -> int:
         """Look at something."""
         with seen:
@@ -132,7 +132,7 @@ def test_no_more_calls_are_under_way_at_once_than_there_are_seats():
 def test_calls_beyond_the_rate_wait_within_their_time_and_are_told_beyond_it():
     begun = []
 
-    @hr.tool(effect="read", rate="5/s", timeout_s=0.3)
+    @hr.tool(effect="read", limits=hr.Limits(rate="5/s"), timeout_s=0.3)
     def look(n: int) -> int:
         """Look at something."""
         begun.append(time.monotonic())
@@ -151,7 +151,10 @@ def test_calls_beyond_the_rate_wait_within_their_time_and_are_told_beyond_it():
 
 def test_a_rate_is_counted_apart_for_what_it_names():
     @hr.tool(
-        effect="write", rate="1/h", rate_key="{user}", repeatable=True, timeout_s=0.1
+        effect="write",
+        limits=hr.Limits(rate="1/h", rate_key="{user}"),
+        write=hr.Write(repeatable=True),
+        timeout_s=0.1,
     )
     def remind(user: str) -> str:
         """Remind somebody."""
@@ -166,7 +169,7 @@ def test_a_rate_is_counted_apart_for_what_it_names():
 def test_a_service_that_is_down_is_left_alone_and_tried_again_after_a_while():
     clock, asked, up = ManualClock(100.0), [], []
 
-    @hr.tool(effect="read", max_attempts=1, breaker=3, blocking=False)
+    @hr.tool(effect="read", limits=hr.Limits(max_attempts=1, breaker=3), blocking=False)
     def ask() -> str:
         """Ask the service."""
         asked.append(1)
@@ -185,7 +188,7 @@ def test_a_service_that_is_down_is_left_alone_and_tried_again_after_a_while():
 
 
 def test_what_a_tool_refuses_by_its_own_word_does_not_open_its_breaker():
-    @hr.tool(effect="read", max_attempts=1, breaker=1, blocking=False)
+    @hr.tool(effect="read", limits=hr.Limits(max_attempts=1, breaker=1), blocking=False)
     def ask(order: int) -> str:
         """Ask for an order."""
         raise hr.ToolError("NO_SUCH_ORDER", f"There is no order {order}.")
@@ -200,7 +203,11 @@ def test_a_write_that_is_held_back_keeps_its_key_free():
     clock, up = ManualClock(100.0), []
 
     @hr.tool(
-        effect="write", key="pay:{order}", breaker=1, one_request=True, blocking=False
+        effect="write",
+        key="pay:{order}",
+        limits=hr.Limits(breaker=1),
+        write=hr.Write(one_request=True),
+        blocking=False,
     )
     def pay(order: str) -> str:
         """Pay for an order."""

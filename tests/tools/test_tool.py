@@ -22,8 +22,8 @@ from handrail.effects import Resource
 from handrail.errors import Code, Failure, NoEffect, ToolDefinitionError, ToolError
 from handrail.runtime import Runtime
 from handrail.sync import SyncRuntime
-from handrail.tools import declaration
 from handrail.tools.function_tool import FunctionTool, tool
+from handrail.tools.settings import GROUP_OF
 from handrail.tools.tool import BaseTool, Then, ToolSettings
 from handrail.tools.toolset import Toolset
 from tests.support.drivers import BOUND_S
@@ -48,6 +48,48 @@ def test_what_type_checkers_take_for_the_settings_are_the_attributes_of_a_tool()
 def test_a_function_is_made_a_tool_with_settings_without_being_decorated():
     made = tool(get_weather, effect="read", timeout_s=5)
     assert (made.fn, made.effect, made.timeout_s) == (get_weather, "read", 5)
+
+
+# ---------------------------------------------------------------------- groups
+
+
+class Polite(hr.BaseTool):
+    effect = "read"
+    limits = hr.Limits(rate="5/s", max_attempts=1)
+
+    def run(self, city: str) -> str:
+        return city
+
+
+class Slow(Polite):
+    limits = hr.Limits(rate="1/s")
+
+
+def test_a_group_changes_what_it_names_and_leaves_the_rest():
+    made = Slow()
+    made.limits = hr.Limits(breaker=0)
+    other = made.replace(limits=hr.Limits(max_attempts=2), sends={"trust": "trusted"})
+    assert other.limits == hr.Limits(rate="1/s", max_attempts=2, breaker=0)
+    assert (made.limits.max_attempts, Polite.limits.rate) == (1, "5/s")
+    assert (other.sends.trust, other.sends.egress) == ("trusted", None)
+
+
+def test_a_group_is_frozen_and_copies_as_it_is():
+    limits = hr.Limits(rate="1/s")
+    with pytest.raises(AttributeError, match="frozen"):
+        limits.rate = "2/s"
+    assert pickle.loads(pickle.dumps(limits)) == deepcopy(limits) == limits
+    assert repr(limits) == "Limits(rate='1/s')"
+
+
+def test_a_setting_of_a_group_is_no_attribute_of_a_tool():
+    with pytest.raises(ToolDefinitionError, match=r"hr\.Write\(required_approvals="):
+
+        class Careless(Polite):
+            required_approvals = 2
+
+    with pytest.raises(ToolDefinitionError, match=r"hr\.Limits\(poll="):
+        Slow().poll = True
 
 
 # ---------------------------------------------------------------------- from a function (A1, A4)
@@ -131,13 +173,6 @@ def test_a_schema_can_stand_in_place_of_the_hints():
     )
     assert made.parameters["properties"] == {"q": {"type": "string"}}
     assert made.bind({"q": "x"}) == {"q": "x"}
-
-
-def test_the_summary_is_the_first_sentence():
-    assert (
-        tool(description="Find a user. Use it before `update`.")(get_weather).summary
-        == "Find a user."
-    )
 
 
 def test_a_parameter_without_a_type_is_named_when_the_tool_is_declared():
@@ -324,48 +359,55 @@ def test_the_replay_class_is_what_the_author_promised(declared, replay_class):
 
 
 @pytest.mark.parametrize(("declared", "complaint"), [
-    ({"effect": "delete"}, "effect is 'delete'; it is one of read, write, destructive"),
-    ({"permission": "root"}, "permission is 'root'"),
-    ({"risk": "extreme"}, "risk is 'extreme'"),
-    ({"isolation": "docker"}, "isolation is 'docker'"),
-    ({"replay": "verify"}, "replay is 'verify'"),
+    ({"effect": "delete"}, "`effect` is one of read, write, destructive, not 'delete'"),
+    ({"permission": "root"}, "`permission` is one of read, write, admin, not 'root'"),
+    ({"risk": "extreme"}, "not 'extreme'"),
+    ({"isolation": "docker"}, "not 'docker'"),
+    ({"replay": "verify"}, "`replay` is one of key, not 'verify'"),
     ({"effect": "read", "key": "w:{city}"}, "is a read"),
     ({"effect": "read", "verify": get_weather}, "is a read"),
     ({"timeout_s": 0}, "above 0"),
     ({"timeout_s": -1}, "above 0"),
-    ({"attempt_timeout_s": -1}, "above 0"),
+    ({"limits": hr.Limits(attempt_timeout_s=-1)}, "above 0"),
     ({"timeout_s": "5"}, "`timeout_s` is a number of seconds above 0, not '5'"),
     ({"timeout_s": float("nan")}, "above 0, not nan"),
     ({"timeout_s": None}, "above 0, not None"),
-    ({"max_attempts": 0}, "at least 1"),
-    ({"max_attempts": 2.5}, "`max_attempts` is a whole number, at least 1, not 2.5"),
-    ({"max_attempts": True}, "at least 1, not True"),
-    ({"result_bytes": 0}, "`result_bytes` is a whole number"),
-    ({"breaker": -1}, "`breaker` is a whole number, at least 0"),
-    ({"max_concurrency": 0}, "at least 1"),
-    ({"repeat_window_s": -1}, "at least 0"),
+    ({"limits": hr.Limits(max_attempts=0)}, "at least 1"),
+    ({"limits": hr.Limits(max_attempts=2.5)}, "`max_attempts` is a whole number, at least 1, not 2.5"),
+    ({"limits": hr.Limits(max_attempts=True)}, "at least 1, not True"),
+    ({"limits": hr.Limits(result_bytes=0)}, "`result_bytes` is a whole number"),
+    ({"limits": hr.Limits(breaker=-1)}, "`breaker` is a whole number, at least 0"),
+    ({"limits": hr.Limits(max_concurrency=0)}, "at least 1"),
+    ({"write": hr.Write(repeat_window_s=-1)}, "at least 0"),
     ({"blocking": "no"}, "`blocking` is True or False, not 'no'"),
-    ({"repeatable": 1}, "True or False, not 1"),
+    ({"write": hr.Write(repeatable=1)}, "True or False, not 1"),
     ({"check": "city != 'Paris'"}, "`check` is a function"),
     ({"verify": 5}, "`verify` is a function"),
-    ({"compensate": "undo"}, "`compensate` is a function"),
+    ({"write": hr.Write(compensate="undo")}, "`compensate` is a function"),
     ({"key": 5}, "`key` is a template or a function, not 5"),
     ({"resource": 5}, "`resource` is text or a list of texts, not 5"),
-    ({"after": ["a", 5]}, "`after` is text or a list of texts"),
+    ({"limits": hr.Limits(after=["a", 5])}, "`after` is text or a list of texts"),
     ({"approve": 100}, "a condition or a function, not 100"),
     ({"tags": "admin"}, "`tags` is a list of texts, not 'admin'"),
     ({"tags": (each for each in ["admin"])}, "`tags` is a list of texts, not <generator"),
     # empty once looked at
     ({"tags": iter(["admin"])}, "`tags` is a list of texts, not <list_iterator"),
     ({"effect": "write", "resource": iter(["order"])}, "`resource` is text or a list of texts, not <list_iterator"),
-    ({"rate": 5}, "`rate` is text, not 5"),
+    ({"limits": hr.Limits(rate=5)}, "`rate` is text, not 5"),
     ({"name": 5}, "`name` is text, not 5"),
-    ({"isolation": None}, "isolation is None; it is one of none, process"),
-    ({"on_doubt": None}, "on_doubt is None; it is one of tell, ask"),
+    ({"isolation": None}, "`isolation` is one of none, process"),
+    ({"write": hr.Write(on_doubt=None)}, "`on_doubt` is one of tell, ask, not None"),
+    ({"then": get_weather}, "`then` is a `Then`, not <function"),
+    ({"limits": 5}, "`limits` is an `hr.Limits(...)`, not 5"),
+    ({"limits": hr.Write()}, "`limits` is an `hr.Limits(...)`, not Write()"),
     ({"key": "w:{city"}, "not a template"),
     ({"resource": ["w:{city}", "{"]}, "not a template"),
     ({"approve": "amount >"}, "not a condition"),
     ({"timeout": 5}, "declares `timeout`, which no tool has. Did you mean `timeout_s`?"),
+    ({"max_attempts": 2}, "which no tool has. It belongs to `limits=hr.Limits(max_attempts=...)`."),
+    ({"max_atempts": 2}, "Did you mean `max_attempts`? It belongs to `limits=hr.Limits(max_attempts=...)`."),
+    ({"limits": {"max_atempts": 2}}, "`hr.Limits` has no `max_atempts`. Did you mean `max_attempts`?"),
+    ({"limits": {"on_doubt": "ask"}}, "It belongs to `write=hr.Write(on_doubt=...)`."),
 ])  # fmt: skip
 def test_a_declaration_that_cannot_be_meant_is_refused_when_it_is_made(
     declared, complaint
@@ -377,6 +419,11 @@ def test_a_declaration_that_cannot_be_meant_is_refused_when_it_is_made(
         with pytest.raises(ToolDefinitionError) as told:
             FunctionTool(get_weather, **described, **declared)
         assert complaint in str(told.value)
+
+
+def in_its_group(setting, value):
+    group = GROUP_OF.get(setting)
+    return {group: {setting: value}} if group else {setting: value}
 
 
 OF_WRITES = {
@@ -392,7 +439,7 @@ OF_WRITES = {
 NOT_BOTH = [
     ({"replay": "key"}, ["verify"]),
     ({"deferred": True}, ["replay", "verify", "on_doubt"]),
-    ({"repeatable": True}, ["key", "on_repeat", "repeat_window_s"]),
+    ({"write": hr.Write(repeatable=True)}, ["key", "on_repeat", "repeat_window_s"]),
 ]
 
 
@@ -404,30 +451,30 @@ def test_a_setting_that_would_never_be_looked_at_is_refused_with_its_name(
     declared, setting
 ):
     with pytest.raises(ToolDefinitionError, match=f"`{setting}`"):
-        FunctionTool(
-            get_weather,
-            **{"effect": "write", **declared, setting: OF_WRITES[setting]},
+        tool(get_weather, **{"effect": "write", **declared}).replace(
+            **in_its_group(setting, OF_WRITES[setting])
         )
 
 
 def test_the_time_for_which_a_key_is_known_needs_a_service_that_knows_keys():
     with pytest.raises(ToolDefinitionError, match='add replay="key"'):
-        FunctionTool(get_weather, effect="write", key="w:{city}", key_ttl_s=60)
-    assert FunctionTool(get_weather, effect="write", replay="key", key_ttl_s=60)
-
-
-def test_approval_that_is_left_out_is_asked_for_where_several_must_agree():
-    assert FunctionTool(get_weather, approve=None).needs_approval({}) is False
-    assert (
-        FunctionTool(get_weather, approve=None, required_approvals=2).needs_approval(
-            {"city": "Oslo"}
+        FunctionTool(
+            get_weather, effect="write", key="w:{city}", write=hr.Write(key_ttl_s=60)
         )
-        is True
+    assert FunctionTool(
+        get_weather, effect="write", replay="key", write=hr.Write(key_ttl_s=60)
     )
 
 
+def test_approval_that_is_left_out_is_asked_for_where_several_must_agree():
+    made = FunctionTool(get_weather, write=hr.Write(required_approvals=2))
+    assert made.call_rules.needs_approval({"city": "Oslo"}) is True
+
+
 def test_nothing_that_followed_from_what_a_tool_was_follows_from_another():
-    tool = FunctionTool(get_weather, effect="read", resource="city:{city}", rate="5/s")
+    tool = FunctionTool(
+        get_weather, effect="read", resource="city:{city}", limits=hr.Limits(rate="5/s")
+    )
     was = (
         tool.writes,
         tool.effective_risk,
@@ -436,7 +483,10 @@ def test_nothing_that_followed_from_what_a_tool_was_follows_from_another():
         tool.resolve_resources({"city": "Oslo"}),
     )
     other = tool.replace(
-        effect="destructive", rate=None, resource="town:{city}", key="{city}"
+        effect="destructive",
+        limits=hr.Limits(rate=None),
+        resource="town:{city}",
+        key="{city}",
     )
     now = (
         other.writes,
@@ -474,8 +524,9 @@ def test_what_a_tool_is_told_later_looks_at_parameters_that_there_are(setting, v
     assert "city" in tool.parameters["properties"]
     for each in (tool, FunctionTool(get_weather, effect="read", parameters=schema)):
         with pytest.raises(ToolDefinitionError, match=f"`{setting}` looks at `town`"):
-            each.replace(**{setting: value})
-        setattr(each, setting, value)
+            each.replace(**in_its_group(setting, value))
+        for name, given in in_its_group(setting, value).items():
+            setattr(each, name, given)
         with pytest.raises(ToolDefinitionError, match=f"`{setting}` looks at `town`"):
             Toolset([each])
 
@@ -522,12 +573,12 @@ def test_a_name_that_every_tool_has_is_told_apart_from_what_it_declares():
 def test_a_tool_that_no_set_has_yet_is_what_it_was_told_last():
     tool = FunctionTool(get_weather, effect="read")
     assert not tool.writes
-    tool.effect, tool.required_approvals = "write", 2
+    tool.effect, tool.write = "write", hr.Write(required_approvals=2)
     [held] = Toolset([tool])
     assert (held.writes, held.approve) == (True, True)
     changed = FunctionTool(get_weather, effect="read")
     changed.risk = "much"
-    with pytest.raises(ToolDefinitionError, match="risk is 'much'"):
+    with pytest.raises(ToolDefinitionError, match="not 'much'"):
         Toolset([changed])
 
 
@@ -621,10 +672,9 @@ def test_a_tool_whose_class_forgets_to_settle_is_settled_by_its_set():
     bare.effect = "write"
     Toolset([bare])
     assert bare.writes
-    with pytest.raises(ToolDefinitionError, match="effect is 'reed'"):
+    with pytest.raises(ToolDefinitionError, match="not 'reed'"):
         Toolset([Bare(effect="reed")])
-    [tool] = Toolset([Bare(required_approvals=2)])
-    assert tool.plain_check is None
+    [tool] = Toolset([Bare(write=hr.Write(required_approvals=2))])
     assert tool.approve
 
 
@@ -634,7 +684,11 @@ def test_a_tool_whose_class_forgets_to_settle_is_settled_by_its_set():
         {"effect": "read"},
         {"effect": "write", "resource": "city:{city}", "replay": "key"},
         {"effect": "read", "risk": "high", "approve": True, "timeout_s": 3.0},
-        {"effect": "destructive", "isolation": "process", "result_bytes": 900},
+        {
+            "effect": "destructive",
+            "isolation": "process",
+            "limits": hr.Limits(result_bytes=900),
+        },
     ],
 )
 def test_what_a_call_reads_of_its_tool_is_what_the_tool_says(declared):
@@ -648,10 +702,13 @@ def test_what_a_call_reads_of_its_tool_is_what_the_tool_says(declared):
     assert traits.pop("has_resource") is bool(tool.resource)
     assert traits.pop("may_need_approval") is bool(tool.approve)
     assert traits.pop("is_rated") is (tool.rate_limit is not None)
-    assert traits.pop("defaults") == tool.signature.defaults
     assert traits.pop("injects") is bool(tool.injected_parameters)
     assert traits.pop("is_isolated") is (tool.isolation != "none")
-    assert traits == {name: getattr(tool, name) for name in traits}
+    settings = {**tool.write.values(), **tool.limits.values()}
+    assert traits == {
+        name: settings[name] if name in settings else getattr(tool, name)
+        for name in traits
+    }
 
 
 def test_a_class_declares_values_and_works_nothing_out():
@@ -705,7 +762,7 @@ def test_a_name_that_is_no_parameter_is_found_when_the_tool_is_described(
     ({"resource": "w:{town}"}, "resource"),
     ({"key": "w:{town}", "effect": "write"}, "key"),
     ({"approve": "day > 3"}, "approve"),
-    ({"rate": "5/s", "rate_key": "{town}"}, "rate_key"),
+    ({"limits": hr.Limits(rate="5/s", rate_key="{town}")}, "rate_key"),
     ({"then": Then(FunctionTool(get_weather), {"city": "{town}"})}, "then"),
 ])  # fmt: skip
 def test_a_name_that_is_no_parameter_is_found_when_the_runtime_is_made(
@@ -775,7 +832,7 @@ def test_a_function_that_cannot_be_called_as_it_will_be_is_refused_with_the_form
     with pytest.raises(
         ToolDefinitionError, match=re.escape(FORMS.format(setting, form))
     ):
-        FunctionTool(get_weather, effect="write", **{setting: given})
+        FunctionTool(get_weather, effect="write", **in_its_group(setting, given))
 
 
 @pytest.mark.parametrize(("setting", "function"), [
@@ -790,7 +847,9 @@ def test_a_function_that_cannot_be_called_as_it_will_be_is_refused_with_the_form
 ])  # fmt: skip
 def test_a_function_that_takes_what_it_will_be_given_is_taken(setting, function):
     assert (
-        FunctionTool(get_weather, effect="write", **{setting: function}).effect
+        FunctionTool(
+            get_weather, effect="write", **in_its_group(setting, function)
+        ).effect
         == "write"
     )
 
@@ -906,7 +965,10 @@ def test_a_name_that_an_open_schema_may_hold_is_believed(schema):
     (lambda city, days=1: days > 3, {"city": "Bern"}, False),
 ])  # fmt: skip
 def test_a_person_is_asked_as_declared_and_when_unsure(approve, arguments, asks):
-    assert FunctionTool(get_weather, approve=approve).needs_approval(arguments) is asks
+    assert (
+        FunctionTool(get_weather, approve=approve).call_rules.needs_approval(arguments)
+        is asks
+    )
 
 
 @pytest.mark.parametrize(("check", "code", "said"), [
@@ -1054,15 +1116,3 @@ def test_a_schema_that_is_no_object_is_a_definition_error(schema):
             parameters=schema,
             effect="read",
         )
-
-
-def test_what_a_setting_is_where_nobody_declares_it_is_one_of_its_kind():
-    usual = {
-        name: vars(BaseTool)[name]
-        for name in BaseTool.__annotations__
-        if name in vars(BaseTool)
-    }
-    assert declaration.find_fault({**usual, "name": "usual"}) == ""
-    assert "timeout_s" in declaration.find_fault(
-        {**usual, "name": "odd", "timeout_s": "9"}, usual
-    )

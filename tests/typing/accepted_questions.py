@@ -6,7 +6,7 @@ import handrail as hr
 from handrail.core.preview import Preview
 
 
-@hr.tool(effect="write", deferred=True, interrupts="before")
+@hr.tool(effect="write", deferred=True, write=hr.Write(interrupts="before"))
 def order(item: str) -> str:
     """Order."""
     return item

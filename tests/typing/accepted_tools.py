@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import assert_type
 
 import handrail as hr
-from handrail.tools import BaseTool, FunctionTool, Then, tool
+from handrail import BaseTool, FunctionTool, Then, tool
 
 
 @hr.tool
@@ -31,10 +31,8 @@ async def find_order(order_id: str) -> dict[str, str]:
     effect="write",
     key="refund:{order_id}",
     approve="amount > 100",
-    required_approvals=2,
-    max_concurrency=4,
-    max_attempts=1,
-    rate="30/min",
+    write=hr.Write(required_approvals=2),
+    limits=hr.Limits(max_concurrency=4, max_attempts=1, rate="30/min"),
     isolation="process",
     then=Then(add, {"first": 1}),
 )
@@ -72,7 +70,9 @@ listed = [add, shout, find_order, refund]
 hr.Toolset(listed)
 hr.Toolset([add, print])
 tools = hr.Toolset([add, shout])
-tools.redeclare("add", timeout_s=3, required_approvals=2)
+assert_type(refund.limits.rate, str | None)
+assert_type(refund.write.required_approvals, int)
+tools.redeclare("add", timeout_s=3, write=hr.Write(required_approvals=2))
 assert_type(tools["add"], BaseTool)
 assert_type(tools.get("add"), BaseTool | None)
 assert_type([each.name for each in tools], list[str])
@@ -84,6 +84,8 @@ class Search(hr.BaseTool):
     name = "search_docs"
     effect = "read"
     tags = ("docs",)
+    limits = hr.Limits(max_attempts=2, after=["log_in"])
+    sends = hr.Sends(trust="trusted")
 
     def run(self, query: str) -> list[str]:
         return [query]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import handrail as hr
-from handrail.tools import FunctionTool, Then
+from handrail import FunctionTool, Then
 
 
 @hr.tool
@@ -26,11 +26,18 @@ hr.tool(most_at_once=1)  # error: overload
 hr.tool(attempts=3)  # error: overload
 hr.tool(timeout_s="5")  # error: overload | "timeout_s"
 hr.tool(isolation="box")  # error: overload | "isolation"
-hr.tool(required_approvals="two")  # error: overload | "required_approvals"
+hr.tool(required_approvals=2)  # error: overload
+hr.tool(limits=hr.Write())  # error: overload | "limits"
+hr.Write(required_approvals="two")  # error: required_approvals
+hr.Limits(max_atempts=2)  # error: max_atempts
+hr.Limits(on_doubt="ask")  # error: on_doubt
+hr.Sandbox(["/data"])  # error: positional
+hr.Sends(trust="maybe")  # error: trust
 hr.tool(then=add)  # error: overload | "then"
 hr.tool(3)  # error: overload | "fn"
 FunctionTool(add, efect="read")  # error: efect
-FunctionTool(add, on_doubt="wait")  # error: on_doubt
+FunctionTool(add, write=hr.Write(on_doubt="wait"))  # error: on_doubt
+hr.Write(on_doubt="ask").on_doubt = "tell"  # error: read-only | on_doubt
 FunctionTool(3)  # error: "F" | "fn"
 FunctionTool()  # error: fn
 Then("add", {})  # error: BaseTool

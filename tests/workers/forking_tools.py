@@ -49,7 +49,12 @@ def _fork_at(gate: str, how: str) -> None:
             sys.exit(3)
 
 
-@hr.tool(effect="write", key="fork:{gate}", isolation="process", max_attempts=1)
+@hr.tool(
+    effect="write",
+    key="fork:{gate}",
+    isolation="process",
+    limits=hr.Limits(max_attempts=1),
+)
 def fork(gate: str, how: str) -> object:
     """Fork, and let the child out of the tool too."""
     match how:
@@ -69,14 +74,24 @@ def fork(gate: str, how: str) -> object:
     return "mine"
 
 
-@hr.tool(effect="write", key="fork:{gate}", isolation="process", max_attempts=1)
+@hr.tool(
+    effect="write",
+    key="fork:{gate}",
+    isolation="process",
+    limits=hr.Limits(max_attempts=1),
+)
 async def fork_later(gate: str, how: str) -> object:
     """Do the same in a coroutine."""
     _fork_at(gate, how)
     return "mine"
 
 
-@hr.tool(effect="write", key="ask:{number}", isolation="process", max_attempts=1)
+@hr.tool(
+    effect="write",
+    key="ask:{number}",
+    isolation="process",
+    limits=hr.Limits(max_attempts=1),
+)
 def let_out(number: int, gate: str) -> int:
     """Let the child of an earlier call come out, and wait until it has ended."""
     Path(gate).write_text("go", encoding="ascii")
@@ -86,7 +101,7 @@ def let_out(number: int, gate: str) -> int:
     return number
 
 
-@hr.tool(effect="read", isolation="process", max_attempts=1)
+@hr.tool(effect="read", isolation="process", limits=hr.Limits(max_attempts=1))
 def die_beside_a_child() -> None:
     """End the process while a child of it lives on."""
     if os.fork() == 0:
@@ -112,7 +127,7 @@ def fork_first(how: str) -> object:
     return f"mine {os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])}"
 
 
-@hr.tool(effect="write", key="here:{how}", max_attempts=1)
+@hr.tool(effect="write", key="here:{how}", limits=hr.Limits(max_attempts=1))
 def fork_here(how: str) -> object:
     """Fork in the process of the runtime."""
     if how == "generator":
@@ -120,13 +135,15 @@ def fork_here(how: str) -> object:
     return fork_first(how)
 
 
-@hr.tool(effect="write", key="here:{how}", max_attempts=1, blocking=False)
+@hr.tool(
+    effect="write", key="here:{how}", limits=hr.Limits(max_attempts=1), blocking=False
+)
 def fork_in_place(how: str) -> object:
     """Fork in the thread of the runtime."""
     return fork_first(how)
 
 
-@hr.tool(effect="write", key="here:{how}", max_attempts=1)
+@hr.tool(effect="write", key="here:{how}", limits=hr.Limits(max_attempts=1))
 async def fork_in_first_step(how: str) -> object:
     """Fork on the event loop before anything is waited for."""
     if how == "generator":
@@ -134,7 +151,7 @@ async def fork_in_first_step(how: str) -> object:
     return fork_first(how)
 
 
-@hr.tool(effect="write", key="here:{how}", max_attempts=1)
+@hr.tool(effect="write", key="here:{how}", limits=hr.Limits(max_attempts=1))
 async def fork_in_later_step(how: str) -> object:
     """Fork on the event loop; the child may wait for a future of the parent."""
     future = asyncio.get_running_loop().create_future()
@@ -145,7 +162,7 @@ async def fork_in_later_step(how: str) -> object:
     return outcome
 
 
-@hr.tool(effect="read", isolation="isolated", max_attempts=1)
+@hr.tool(effect="read", isolation="isolated", limits=hr.Limits(max_attempts=1))
 def fork_in_a_box(how: str) -> str:
     """Fork, and let the child out first."""
     child = os.fork()

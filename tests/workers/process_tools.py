@@ -24,7 +24,7 @@ def where() -> int:
     return os.getpid()
 
 
-@hr.tool(effect="read", isolation="process", max_attempts=1)
+@hr.tool(effect="read", isolation="process", limits=hr.Limits(max_attempts=1))
 def fail(how: str) -> str:
     """Fail as asked."""
     match how:
@@ -106,7 +106,9 @@ def meet(box: str, who: str) -> int:
     return len([*Path(box).iterdir()])
 
 
-@hr.tool(effect="read", isolation="process", timeout_s=0.6, max_attempts=1)
+@hr.tool(
+    effect="read", isolation="process", timeout_s=0.6, limits=hr.Limits(max_attempts=1)
+)
 def hold() -> None:
     """Keep its process busy."""
     time.sleep(30)

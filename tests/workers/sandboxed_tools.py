@@ -16,7 +16,12 @@ import handrail as hr
 from handrail.calls import Media
 from handrail.workers.sandboxed import MOST_ANSWER_BYTES
 
-HOW = {"effect": "read", "isolation": "isolated", "max_attempts": 1, "timeout_s": 30}
+HOW = {
+    "effect": "read",
+    "isolation": "isolated",
+    "limits": hr.Limits(max_attempts=1),
+    "timeout_s": 30,
+}
 
 
 @dataclass
@@ -141,15 +146,19 @@ def list_folder(folder: str) -> list[str]:
     return sorted(each.name for each in Path(folder).iterdir())
 
 
-@hr.tool(effect="read", isolation="isolated", max_attempts=1, timeout_s=30)
+@hr.tool(
+    effect="read", isolation="isolated", limits=hr.Limits(max_attempts=1), timeout_s=30
+)
 def escape(probe: str, world: dict) -> str:
     """Try to get out."""
     found: dict[str, object] = {**world, "os": os}
-    exec({**PROBES, **PROBES_OF_NOTHING}[probe], found)
+    exec(PROBES[probe], found)
     return str(found["got"])
 
 
-@hr.tool(effect="read", isolation="process", max_attempts=1, timeout_s=30)
+@hr.tool(
+    effect="read", isolation="process", limits=hr.Limits(max_attempts=1), timeout_s=30
+)
 def escape_from_a_process(probe: str, world: dict) -> str:
     """Try to get out of a mere process."""
     return escape.fn(probe, world)
@@ -260,21 +269,11 @@ got = 'a gigabyte'
 }
 
 
-PROBES_OF_NOTHING = {"count": "got = 1"}
-
-
-@hr.tool(effect="read", isolation="isolated", max_attempts=1, timeout_s=1)
-def loop_for_ever() -> str:
-    """Never end."""
-    while True:
-        pass
-
-
-@hr.tool(effect="read", isolation="isolated", max_attempts=1, timeout_s=4)
-def loop_if_asked(line: str) -> str:
-    """Go on for ever with a child that left the session, or return at once."""
-    if not line:
-        return "returned"
+@hr.tool(
+    effect="read", isolation="isolated", limits=hr.Limits(max_attempts=1), timeout_s=4
+)
+def loop_with_child(line: str) -> None:
+    """Go on for ever with a child that left the session."""
     if os.fork() == 0:
         os.setsid()
     os.open(line, os.O_WRONLY)

@@ -31,7 +31,6 @@ from handrail.ports import JobEnded
 from handrail.sandboxes import bubblewrap, confinement, container, landlock
 from handrail.sandboxes import levels as isolation
 from handrail.sandboxes.bubblewrap import Bubblewrap
-from handrail.sandboxes.warm import WARM
 from handrail.workers.processes import ProcessEnded
 from handrail.workers.sandboxed import (
     SandboxedCall,
@@ -58,8 +57,7 @@ from tests.workers.sandboxed_tools import (
     leave_a_daemon,
     leave_or_find,
     list_folder,
-    loop_for_ever,
-    loop_if_asked,
+    loop_with_child,
     print_without_end,
     refuse_to_write,
     rows_inside,
@@ -216,7 +214,7 @@ def test_it_sees_what_it_declares_and_cannot_change_it(call, open_folder):
             return [Path(path).read_text(), type(error).__name__]
         return ["it could be written"]
 
-    tool = hr.FunctionTool(look, **HOW, mounts=[open_folder])
+    tool = hr.FunctionTool(look, **HOW, sandbox=hr.Sandbox(mounts=[open_folder]))
     assert call(tool, {"path": str(open_folder / "orders.csv")}).value == [
         "a,1\n",
         "OSError",
@@ -235,7 +233,9 @@ def open_folder():
 def test_what_cannot_be_shown_to_it_refuses_the_call_and_tells_the_log_why(
     call, caplog
 ):
-    tool = hr.FunctionTool(list_folder.fn, **HOW, mounts=["/nowhere/there"])
+    tool = hr.FunctionTool(
+        list_folder.fn, **HOW, sandbox=hr.Sandbox(mounts=["/nowhere/there"])
+    )
     result = call(tool, {"folder": "/"})
     assert result.failure.code == "NOT_ISOLATED"
     assert "/nowhere/there" in caplog.text
@@ -260,11 +260,15 @@ def test_memory_is_above_nothing():
     with pytest.raises(
         ToolDefinitionError, match="`memory_bytes` is a whole number, at least 1, not 0"
     ):
-        hr.FunctionTool(list_folder.fn, memory_bytes=0)
+        hr.FunctionTool(list_folder.fn, sandbox=hr.Sandbox(memory_bytes=0))
 
 
 @pytest.mark.parametrize(
-    "how", [{"mounts": ["/tmp"]}, {"mounts": "/tmp", "isolation": "isolated"}]
+    "how",
+    [
+        {"sandbox": hr.Sandbox(mounts=["/tmp"])},
+        {"sandbox": hr.Sandbox(mounts="/tmp"), "isolation": "isolated"},
+    ],
 )
 def test_mounts_are_a_list_for_isolated_tools(how):
     with pytest.raises(
@@ -281,20 +285,6 @@ def test_mounts_are_a_list_for_isolated_tools(how):
 
 # Each ends with what it got, or raises. Most were tried on ready-made sandboxes too; see docs/reference/isolation.md.
 HARMLESS = [*PROBES][:-4]
-
-
-def calls_forked():
-    return sum(each.carried for each in WARM._kinds.values() if each is not None)
-
-
-def warm_up(runtime, tool, arguments):
-    """Call a tool until a warm process carries its calls; fail where none does."""
-    for _ in range(100):
-        before = calls_forked()
-        assert runtime.call(tool, arguments).ok
-        if calls_forked() > before:
-            return
-    raise AssertionError("every call took a new box")
 
 
 OPEN_TO_A_PROCESS = {
@@ -349,20 +339,10 @@ def _greet(listener):
             caller.sendall(b"hello")
 
 
-@pytest.fixture(params=["a new box", "forked from a warm process"])
-def start(request, monkeypatch):
-    """How a call gets its box; a warm process is there from the second call on."""
-    if request.param == "a new box":
-        monkeypatch.setattr(WARM, "find", lambda *_: None)
-    return request.param
-
-
 @isolated
 @pytest.mark.parametrize("probe", PROBES)
-def test_an_isolated_tool_cannot(probe, world, start):
+def test_an_isolated_tool_cannot(probe, world):
     with hr.SyncRuntime([escape]) as runtime:
-        if start != "a new box":
-            warm_up(runtime, "escape", {"probe": "count", "world": {}})
         result = runtime.call("escape", {"probe": probe, "world": world})
     assert result.failure is not None, result.value
     assert result.failure.code == "INTERNAL_ERROR"
@@ -370,11 +350,9 @@ def test_an_isolated_tool_cannot(probe, world, start):
 
 
 @isolated
-def test_a_process_with_a_thousand_files_open_runs_isolated_tools(start):
+def test_a_process_with_a_thousand_files_open_runs_isolated_tools():
     """`select.select` refuses descriptors of 1,024 and above, and a busy server has no others left."""
     with no_low_descriptors(), hr.SyncRuntime([add]) as runtime:
-        if start != "a new box":
-            warm_up(runtime, "add", {"x": 1, "y": 1})
         result = runtime.call("add", {"x": 2, "y": 40})
     assert result.value == 42
 
@@ -407,57 +385,20 @@ def test_the_same_probe_gets_out_of_a_program_that_is_in_no_sandbox(probe, world
 
 
 @isolated
-def test_an_endless_loop_ends_at_its_time_and_is_said_to_be_stopped(call):
-    failure = call(loop_for_ever).failure
-    assert (failure.code, failure.message) == (
-        "TIMEOUT",
-        "`loop_for_ever` did not finish within 1 s and was stopped.",
-    )
-
-
-@isolated
-def test_a_forked_call_is_stopped_at_its_time_with_all_that_it_started(open_folder):
+def test_a_call_is_stopped_at_its_time_with_all_that_it_started(open_folder):
     line = open_folder / "line"
     os.mkfifo(line)
     line.chmod(0o666)
     reader = os.open(line, os.O_RDONLY | os.O_NONBLOCK)
-    tool = loop_if_asked.replace(mounts=[open_folder])
+    tool = loop_with_child.replace(sandbox=hr.Sandbox(mounts=[open_folder]))
     with hr.SyncRuntime([tool]) as runtime:
-        warm_up(runtime, "loop_if_asked", {"line": ""})
-        failure = runtime.call("loop_if_asked", {"line": str(line)}).failure
-        assert (failure.code, "was stopped" in failure.message) == ("TIMEOUT", True)
-        assert os.read(reader, 1) == b""  # nobody holds the line any more
-        assert runtime.call("loop_if_asked", {"line": ""}).ok
-    os.close(reader)
-
-
-@isolated
-def test_where_no_warm_process_starts_each_call_takes_a_new_box(call, monkeypatch):
-    """As in a container whose kernel refuses its walls; a process that is killed is replaced."""
-    monkeypatch.setattr(bubblewrap, "_OF_WARM", ())
-    tool = hr.FunctionTool(
-        list_folder.fn, **HOW, name="never_warm", mounts=["/usr/bin"]
+        failure = runtime.call("loop_with_child", {"line": str(line)}).failure
+    assert (failure.code, failure.message) == (
+        "TIMEOUT",
+        "`loop_with_child` did not finish within 4 s and was stopped.",
     )
-    for _ in range(3):
-        assert call(tool, {"folder": "/box"}).value == ["order"]
-    never_warm = [
-        each for kind, each in WARM._kinds.items() if each and "/usr/bin" in kind[0]
-    ]
-    assert not any(each.carried for each in never_warm)
-
-
-@isolated
-def test_a_warm_process_that_was_killed_is_replaced():
-    with hr.SyncRuntime([add]) as runtime:
-        warm_up(runtime, "add", {"x": 1, "y": 1})
-        (process,) = [each for each in WARM._kinds.values() if each and each.is_ready][
-            -1:
-        ]
-        process._process.kill()
-        process._process.wait()
-        for number in range(3):
-            assert runtime.call("add", {"x": number, "y": 1}).value == number + 1
-        warm_up(runtime, "add", {"x": 1, "y": 1})
+    assert os.read(reader, 1) == b""  # nobody holds the line any more
+    os.close(reader)
 
 
 @isolated
@@ -470,7 +411,7 @@ def test_what_it_may_address_is_declared(memory_bytes, ok):
         return len(bytearray(300 * 1024**2))
 
     with hr.SyncRuntime(
-        [hr.FunctionTool(take, **HOW, memory_bytes=memory_bytes)]
+        [hr.FunctionTool(take, **HOW, sandbox=hr.Sandbox(memory_bytes=memory_bytes))]
     ) as runtime:
         assert runtime.call("take").ok is ok
 
@@ -493,7 +434,10 @@ def test_a_daemonised_grandchild_ends_with_its_call(open_folder):
     os.mkfifo(line)
     line.chmod(0o666)
     tool = hr.FunctionTool(
-        leave_a_daemon.fn, effect="write", isolation="isolated", mounts=[open_folder]
+        leave_a_daemon.fn,
+        effect="write",
+        isolation="isolated",
+        sandbox=hr.Sandbox(mounts=[open_folder]),
     )
     reader = os.open(line, os.O_RDONLY | os.O_NONBLOCK)
     with hr.SyncRuntime([tool]) as runtime:
@@ -504,10 +448,8 @@ def test_a_daemonised_grandchild_ends_with_its_call(open_folder):
 
 
 @isolated
-def test_nothing_that_a_call_leaves_anywhere_is_found_by_the_next_one(start):
+def test_nothing_that_a_call_leaves_anywhere_is_found_by_the_next_one():
     with hr.SyncRuntime([leave_or_find]) as runtime:
-        if start != "a new box":
-            warm_up(runtime, "leave_or_find", {"what": "find"})
         left = runtime.call("leave_or_find", {"what": "leave"}).value
         assert {"/box/left", "/tmp/left", "/dev/shm/left", "a segment of memory"} <= {
             *left
@@ -516,11 +458,7 @@ def test_nothing_that_a_call_leaves_anywhere_is_found_by_the_next_one(start):
 
 
 @isolated
-@pytest.mark.parametrize("calls_before", [0, 2])
-def test_when_the_host_is_killed_in_the_middle_of_a_call_its_box_ends(
-    open_folder, calls_before
-):
-    """After two calls a warm process forks the third."""
+def test_when_the_host_is_killed_in_the_middle_of_a_call_its_box_ends(open_folder):
     line = open_folder / "line"
     os.mkfifo(line)
     line.chmod(0o666)
@@ -528,19 +466,15 @@ def test_when_the_host_is_killed_in_the_middle_of_a_call_its_box_ends(
 import os
 import handrail as hr
 
-@hr.tool(effect="read", isolation="isolated", mounts=[{str(open_folder)!r}], timeout_s=60)
-def hold(at_once: bool = False) -> None:
+@hr.tool(effect="read", isolation="isolated", sandbox=hr.Sandbox(mounts=[{str(open_folder)!r}]), timeout_s=60)
+def hold() -> None:
     "Hold a line for ever."
-    if at_once:
-        return
     os.write(os.open({str(line)!r}, os.O_WRONLY), b".")
     while True:
         pass
 
 if __name__ == "__main__":
     with hr.SyncRuntime([hold]) as runtime:
-        for _ in range({calls_before}):
-            runtime.call("hold", {{"at_once": True}})
         print(runtime.call("hold").text)
 """)
     reader = os.open(line, os.O_RDONLY | os.O_NONBLOCK)
@@ -559,7 +493,6 @@ import asyncio, os
 from pathlib import Path
 import handrail as hr
 from handrail.sandboxes.supervisor import descendants
-from handrail.sandboxes.warm import WARM
 from tests.workers.sandboxed_tools import add
 
 async def crowd():
@@ -568,7 +501,6 @@ async def crowd():
         return [result.value for result in await asyncio.gather(*calls)]
 
 def held():
-    WARM.close()  # they stay for the next call
     return len([*Path("/proc/self/fd").iterdir()]), [*descendants(os.getpid(), stop=False)]
 
 asyncio.run(crowd())

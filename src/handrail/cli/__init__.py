@@ -23,6 +23,7 @@ from typing import Any, cast
 
 import click
 
+from handrail import plugins
 from handrail._version import __version__
 from handrail.cli import exits
 from handrail.errors import HandrailError
@@ -35,42 +36,38 @@ COMMANDS = {
     "chat": "Chat with a model that can use your tools.",
     "call": "Call one tool by hand, with every check that a model's call gets.",
     "serve": "Serve the console and the HTTP API, or your tools to the clients of a protocol.",
-    "worker": "Carry out the runs that were submitted to a store, with any number of workers like this one.",
+    "worker": "Carry out the runs that were submitted to a store.",
     "tools": "Show tools as a model sees them.",
     "lint": "Find faults in tools that lead a model to choose or fill them wrongly.",
     "check": "Check tools against the checklist for production.",
     "eval": "Measure on questions of your own.",
-    "render": "Render a conversation as a model gets it: the request body of a wire, or the text of a prompt.",
-    "parse": "Parse what a model wrote: its text, its reasoning and its calls.",
     "decode": "Decode a provider's response, a body or a stream of events, into a model's answer.",
     "repair": "Parse a model's argument text and name each repair.",
     "runs": "List and show stored runs; resume, wake, cancel, fork, replay and export them.",
     "approvals": "List the calls that wait for a person; approve or deny them.",
     "ledger": "List writes, and resolve one that is in doubt.",
     "audit": "Follow, verify and export the audit log.",
-    "gateway": "Put many MCP servers behind one, which checks, asks, records and limits every call.",
-    "mcp": "Look at an MCP server: what it lists, what a tool answers, and what goes over the wire.",
     "store": "Inspect and copy a store, a SQLite file or a Postgres database, and delete what is old.",
-    "bench": "Play the same scenarios on the agent frameworks that are installed, plain and with handrail.",
     "examples": "List and run small apps that show what handrail is for; they need no key and no network.",
     "new": "Create a project: tools, a test that kills them, and settings, in a new folder.",
     "config": "Show the settings in force, and where each comes from; secrets are masked.",
     "doctor": "Show what this machine has, and what is missing.",
     "completion": "Print the completion script for a shell.",
 }
-"""Every command with the first line of its help, so that the list of commands imports none of them."""
-
-_HOME_OF = {
-    "gateway": "handrail_mcp",
-    "mcp": "handrail_mcp",
-    "render": "handrail_openmodels",
-    "parse": "handrail_openmodels",
-    "bench": "handrail_frameworks",
-}
-"""The packages of the commands that are not here."""
+"""Our commands with the first line of the help of each, so that the list of commands imports none of them."""
 
 _ERROR = click.style("error:", fg="red", bold=True)
 _OF_TEXT = "\n\t"
+
+
+def list_commands() -> Mapping[str, str]:
+    """Return every command with the first line of its help: ours, then those of other packages."""
+    added = {
+        name: line
+        for name, line in plugins.list_added("help").items()
+        if " " not in name
+    }
+    return {**COMMANDS, **added}
 
 
 class LazyGroup(click.Group):
@@ -78,21 +75,23 @@ class LazyGroup(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  # click's signature
         """List the commands in the order in which a newcomer meets them."""
-        return list(COMMANDS)
+        return list(list_commands())
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002  # click's signature
         """Import a command."""
-        if cmd_name not in COMMANDS:
-            return None
-        home = _HOME_OF.get(cmd_name, "handrail.cli")
-        return cast(click.Command, import_module(f"{home}.commands.{cmd_name}").command)
+        if cmd_name in COMMANDS:
+            module = import_module(f"handrail.cli.commands.{cmd_name}")
+            return cast(click.Command, module.command)
+        if cmd_name in list_commands():
+            return cast(click.Command, plugins.load("commands", cmd_name))
+        return None
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command, or suggest one that is spelled alike."""
         # click looks for similar names here
-        self.commands = dict.fromkeys(COMMANDS, click.Command(None))
+        self.commands = dict.fromkeys(list_commands(), click.Command(None))
         return super().resolve_command(ctx, args)
 
     def format_commands(
@@ -102,7 +101,7 @@ class LazyGroup(click.Group):
     ) -> None:
         """List the commands without importing them."""
         with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+            formatter.write_dl(list(list_commands().items()))
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002  # click's signature
         """List the exit codes."""

@@ -15,7 +15,6 @@ Rule 3: what the file prints while it is imported goes to stderr; stdout is for 
 from __future__ import annotations
 
 import inspect
-import os
 import re
 import sys
 import traceback
@@ -28,17 +27,13 @@ from pkgutil import iter_modules
 from types import ModuleType
 from typing import Any
 
-from handrail.cli import settings
+from handrail import plugins
 from handrail.errors import ConfigError, HandrailError
-from handrail.invisible import printable
 from handrail.tools.tool import BaseTool
 from handrail.tools.toolset import Toolset
 
 OPENAPI = "openapi:"
 """The prefix of an OpenAPI document whose operations become tools."""
-
-MCP = "mcp:"
-"""The prefix of an MCP server."""
 
 
 def tools_from(places: Iterable[str]) -> Toolset:
@@ -60,13 +55,10 @@ def tools_from(places: Iterable[str]) -> Toolset:
 
 
 def _tools_at(place: str) -> Iterable[BaseTool]:
-    if place.startswith(OPENAPI):
-        # Here, because whoever names Python tools never needs it.
-        from handrail_toolbox.openapi import service_at
-
-        return service_at(place.removeprefix(OPENAPI), os.environ)
-    if place.startswith(MCP):
-        return _server_tools(place.removeprefix(MCP))
+    kind, colon, rest = place.partition(":")
+    if colon and kind in plugins.list_added("places"):
+        added: Toolset = plugins.load("places", kind)(rest)
+        return added
     path, attribute = _split(place)
     module = _module(path)
     if attribute:
@@ -78,17 +70,6 @@ def _tools_at(place: str) -> Iterable[BaseTool]:
         raise _class_error(class_name, getattr(module, class_name), path)
     if not tools:
         raise ConfigError(f"no tools in {path}: {_hint(module)}")
-    return tools
-
-
-def _server_tools(server: str) -> Toolset:
-    """Return the tools of an MCP server, and say which of them cannot be used."""
-    # Here, because the package `mcp` takes a second to import.
-    from handrail_mcp.servers import choose_server
-
-    tools = choose_server(server, settings.table("mcp")).tools()
-    for problem in tools.problems:
-        print(f"warning: {printable(problem)}", file=sys.stderr)
     return tools
 
 

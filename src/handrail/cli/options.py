@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from functools import reduce, wraps
 from math import isnan
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar, cast, get_args
 
 import click
 from msgspec import Struct
@@ -42,21 +42,41 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Commands(click.Group):
-    """A group that lists each of its commands with its whole first sentence, on as many lines as that takes."""
+    """A group that lists each of its commands with its whole first sentence, on as many lines as that takes.
+
+    Other packages may add commands to it; see `handrail.plugins`.
+    """
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  # click's signature
+        """List the commands, then those that are added."""
+        prefix = f"{self.name} "
+        added = [
+            name.removeprefix(prefix)
+            for name in plugins.list_added("commands")
+            if name.startswith(prefix)
+        ]
+        return [*self.commands, *added]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a command; one that is added is imported."""
+        full_name = f"{self.name} {cmd_name}"
+        if full_name in plugins.list_added("commands"):
+            return cast(click.Command, plugins.load("commands", full_name))
+        return super().get_command(ctx, cmd_name)
 
     def format_commands(
         self,
-        ctx: click.Context,  # noqa: ARG002  # click's signature
+        ctx: click.Context,
         formatter: click.HelpFormatter,
     ) -> None:
         """List the commands."""
+        rows = [
+            (name, each.get_short_help_str(limit=1000))
+            for name in self.list_commands(ctx)
+            if (each := self.get_command(ctx, name))
+        ]
         with formatter.section("Commands"):
-            formatter.write_dl(
-                [
-                    (name, each.get_short_help_str(limit=1000))
-                    for name, each in self.commands.items()
-                ]
-            )
+            formatter.write_dl(rows)
 
 
 # ---------------------------------------------------------------------- single options

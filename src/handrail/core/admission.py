@@ -41,6 +41,7 @@ from handrail.sandboxes.levels import IsolationLevels
 from handrail.schemas.violations import count_values
 from handrail.tools import keys
 from handrail.tools.declaration import SettingError
+from handrail.tools.normal_form import normalize_arguments
 from handrail.tools.tool import BaseTool, CallTraits
 from handrail.tools.toolset import Toolset
 
@@ -48,6 +49,9 @@ _LONGEST_CHARACTER = 4
 """Bytes that a character may take in UTF-8."""
 _SHORTEST_VALUE = 2
 """Characters that a value takes at least, with its comma."""
+MOST_VALUES = 10_000
+"""How many keys and items the arguments of a call may hold."""
+
 _LONGEST_EDIT_SHOWN = 500
 
 LONGEST_ADMISSION_S = 5.0
@@ -119,14 +123,14 @@ def parse_call(
     text = call.arguments
     if text == "null" and not tool.parameters.get("required"):
         text = ""  # some models write null for no arguments
-    if len(text) * _LONGEST_CHARACTER > tool.argument_bytes:
+    if len(text) * _LONGEST_CHARACTER > tool.limits.argument_bytes:
         failure = _refuse_long_text(text, tool)
         if failure is not None:
             return failure
     parsed = jsontext.parse(text, finish, repair, lossy=not tool.writes)
     if type(parsed) is Failure:
         return parsed
-    if len(text) // _SHORTEST_VALUE > tool.argument_values:
+    if len(text) // _SHORTEST_VALUE > MOST_VALUES:
         failure = _refuse_many_values(parsed.value, tool)
         if failure is not None:
             return failure
@@ -134,8 +138,8 @@ def parse_call(
 
 
 def refuse_caller(parsed: ParsedCall) -> Failure | None:
-    """Return why the model, or its program, may not make a call; None where it may. See `BaseTool.callers`."""
-    callers = parsed.tool.callers
+    """Return why the model, or its program, may not make a call; None where it may. See `Limits.callers`."""
+    callers = parsed.tool.limits.callers
     name = parsed.tool.name
     if parsed.call.program:
         if "program" not in callers:
@@ -158,18 +162,21 @@ def _refuse_long_text(text: str, tool: BaseTool) -> Failure | None:
     size_bytes = len(text)
     if not text.isascii():
         size_bytes = len(text.encode("utf-8", "surrogatepass"))
-    if size_bytes <= tool.argument_bytes:
+    if size_bytes <= tool.limits.argument_bytes:
         return None
-    return _refuse_size(tool, f"take {size_bytes:,} bytes", f"{tool.argument_bytes:,}")
+    return _refuse_size(
+        tool, f"take {size_bytes:,} bytes", f"{tool.limits.argument_bytes:,}"
+    )
 
 
 def _refuse_many_values(arguments: dict[str, Json], tool: BaseTool) -> Failure | None:
     """Return why arguments hold too many values for a tool; None when they do not."""
-    most = tool.argument_values
     # The arguments themselves are counted too.
-    if count_values(arguments, most + 1) <= most + 1:
+    if count_values(arguments, MOST_VALUES + 1) <= MOST_VALUES + 1:
         return None
-    return _refuse_size(tool, f"hold more than {most:,} keys and items", f"{most:,}")
+    return _refuse_size(
+        tool, f"hold more than {MOST_VALUES:,} keys and items", f"{MOST_VALUES:,}"
+    )
 
 
 def _refuse_size(tool: BaseTool, problem: str, limit: str) -> Failure:
@@ -344,7 +351,7 @@ def _arguments_to_judge(
         or policy.rules
         or type(policy) is not Policy
     ):
-        return tool.normalize_arguments(arguments, bound)
+        return normalize_arguments(arguments, bound)
     return arguments
 
 
@@ -403,7 +410,7 @@ def _digest_question(call: Admitted) -> str:
 
 def _count_approvals(call: Admitted) -> int:
     """Return how many people must agree to a call."""
-    return max(call.verdict.required_approvals, call.tool.required_approvals)
+    return max(call.verdict.required_approvals, call.tool.write.required_approvals)
 
 
 def apply_approval(

@@ -36,21 +36,6 @@ _SHORTEST_ATTEMPT_S = 0.01
 T = TypeVar("T")
 
 
-class Times(Struct, frozen=True):
-    """When a plain call took the steps that it took without its execution, on the run's clock; None is now.
-
-    Attributes:
-        asked: When the ledger was asked for a write's claim.
-        began: When the tool was started.
-    """
-
-    asked: float | None = None
-    began: float | None = None
-
-
-NOW = Times()
-
-
 class CallOutcome(Struct):
     """How a call ended, before its result is shaped for the model."""
 
@@ -111,7 +96,7 @@ def start_attempt(
 
 def time_limit_s(tool: BaseTool, began: float, settings: RunSettings) -> float:
     """Return how long an attempt may take; in a run that ends sooner, what it had left when the call began."""
-    declared_s = tool.attempt_timeout_s or tool.timeout_s
+    declared_s = tool.limits.attempt_timeout_s or tool.timeout_s
     left_s = settings.deadline.at - began
     if declared_s <= left_s:
         return declared_s
@@ -127,7 +112,7 @@ def wait_before(
     settings: RunSettings,
 ) -> float | None:
     """Return how long to wait before `attempt`; None when there must not be one."""
-    if not diagnosis.passing or attempt > tool.max_attempts:
+    if not diagnosis.passing or attempt > tool.limits.max_attempts:
         return None
     wait_s = settings.backoff.before(attempt, settings.jitter())
     if diagnosis.after_s is not None:

@@ -28,16 +28,8 @@ from handrail.core.admission import (
     refuse_call,
     refuse_caller,
 )
-from handrail.core.attempts import Times, start_attempt
 from handrail.core.budgets import Budget, Spent
 from handrail.core.execution import Execution, execute, make_store_failure
-from handrail.core.plain_calls import (
-    PlainWrite,
-    admit_quickly,
-    is_plain,
-    is_plain_write,
-    take_last_step,
-)
 from handrail.core.policy import Decision, Verdict
 from handrail.core.run_settings import RunSettings
 from handrail.core.trust import (
@@ -54,12 +46,11 @@ from handrail.core.writes import (
     take_up,
     tell_started,
 )
-from handrail.effects import Admit, Effect, Returned
+from handrail.effects import Admit, Effect
 from handrail.errors import PENDING, Code, Failure, Json
 from handrail.events import CallAdmitted, CallFinished
 from handrail.messages import Finish
 from handrail.parsing import strictjson
-from handrail.parsing.jsontext import CLEAN_ENDS
 from handrail.records import ApprovalRequest, WriteRecord
 from handrail.sandboxes import levels
 from handrail.tools import keys
@@ -77,8 +68,7 @@ class CallState(Struct, eq=False):
         name: Its name in every process, where that is not its place.
         admitted: None until the call has passed every check. Once it has ended, the call as it was carried out,
             perhaps edited by a person.
-        execution: None of a plain call that has taken no other steps than those of `plain_calls`.
-        write: How far a plain write has come, while it has no execution.
+        execution: None until the call is admitted.
         pending: The call as it was parsed, while it waits for others.
         undecided: The call as it was parsed, while functions of its tool's author decide whether it may run.
         refused: The tool of a call that was carried out before, and would be refused now.
@@ -93,7 +83,6 @@ class CallState(Struct, eq=False):
     name: str = ""
     admitted: Admitted | None = None
     execution: Execution | None = None
-    write: PlainWrite | None = None
     pending: ParsedCall | None = None
     undecided: ParsedCall | None = None
     refused: BaseTool | None = None
@@ -102,7 +91,6 @@ class CallState(Struct, eq=False):
 
 
 NextEffect: TypeAlias = tuple[CallState, Effect[Admitted]]
-QuickCall: TypeAlias = tuple[CallState, Admitted]
 
 
 class CallPosition(Struct, frozen=True):
@@ -202,33 +190,9 @@ class Batch:
 
     def _open(self, finish: Finish, tools: Toolset) -> None:
         """Start every call that waits for nobody."""
-        settings = self._settings
-        may_be_quick = finish in CLEAN_ENDS and not (
-            self.by_code
-            or self._recorded
-            or self._started
-            or self._doubts
-            or settings.refusal
-        )
         must_plan = False
-        held: list[QuickCall] = []
-        by_name = tools.by_name
         for state in self.states:
-            if may_be_quick:
-                admitted = self._admit_quickly(state, by_name)
-                if admitted is not None:
-                    if admitted.traits.has_resource:
-                        held.append((state, admitted))
-                    else:
-                        self._start_quickly(state, admitted)
-                    continue
             must_plan = self._parse(state, finish, tools) or must_plan
-        if held and (must_plan or _share_resources(held)):
-            for state, _ in held:
-                must_plan = self._parse(state, finish, tools) or must_plan
-        elif held:
-            for state, admitted in held:
-                self._start_quickly(state, admitted)
         if must_plan:
             self._plan()
 
@@ -252,51 +216,14 @@ class Batch:
         self._begin(state, parsed)
         return False
 
-    def _admit_quickly(
-        self, state: CallState, by_name: Mapping[str, BaseTool]
-    ) -> Admitted | None:
-        """Return a plain call as quick admission admits it; None where every step of admission has to decide."""
-        call = state.call
-        text = call.arguments
-        if not placeholders.none_in(text):
-            return None
-        tool = by_name.get(call.name)
-        if tool is None:
-            return None
-        traits = tool.call_traits
-        # an escape may spell a reference, on which a resource may depend
-        if traits.has_resource and "\\u" in text:
-            return None
-        default_key = self.locate(state) if traits.writes else ""
-        admitted = admit_quickly(call, tool, self._settings.policy, default_key)
-        if admitted is None:
-            return None
-        if self._closing and self._closes_circle(state, admitted):
-            return None
-        return admitted
-
-    def _start_quickly(self, state: CallState, admitted: Admitted) -> None:
-        """Count a call that was admitted quickly, and start it."""
-        traits = admitted.traits
-        failure = budgets.spend_call(self._budget, self._spent, traits.name)
-        if failure is not None:
-            self._end(state, refuse_call(state.call, failure))
-        elif traits.only_reads:
-            # `_start_plain`, inlined: every call comes here
-            state.admitted = admitted
-            settings = self._settings
-            if settings.tell is not None or settings.trail is not None:
-                self._note_admission(admitted)
-            self.todo.append((state, start_attempt(admitted, 1, state.since, settings)))
-        else:
-            self._start_checked(state, admitted)
-
     def _may_wait(self, parsed: ParsedCall) -> bool:
         """Whether a call may touch what others touch or refer to another one, so that it must be planned."""
         if self.by_code:
             return False
         return bool(
-            parsed.tool.resource or parsed.tool.after or "$" in parsed.call.arguments
+            parsed.tool.resource
+            or parsed.tool.limits.after
+            or "$" in parsed.call.arguments
         )
 
     def _plan(self) -> None:
@@ -375,31 +302,15 @@ class Batch:
 
     def answer(self, state: CallState, answer: Any) -> None:
         """Take the answer to a call's last effect."""
-        execution = state.execution
-        if execution is None:
-            if state.undecided is not None:
-                if type(answer) is not Failure:
-                    # its time counts from here, as that of a call which had to wait
-                    state.since = self._settings.now()
-                self._take_decision(state, state.undecided, answer)
-                return
-            admitted = state.admitted
-            if state.write is not None:
-                step = state.write.answer(answer, self._settings)
-                if isinstance(step, ToolResult):
-                    self._end(state, step)
-                    return
-                if step is not None:
-                    self.todo.append((state, step))
-                    return
-            elif type(answer) is Returned and not answer.late and admitted is not None:
-                result = take_last_step(admitted, answer, self._settings)
-                if result is not None:
-                    self._end(state, result)
-                    return
-            execution = self._begin_execution(state)
+        if state.undecided is not None:
+            if type(answer) is not Failure:
+                # its time counts from here, as that of a call which had to wait
+                state.since = self._settings.now()
+            self._take_decision(state, state.undecided, answer)
+            return
+        assert state.execution is not None
         try:
-            effect = execution.send(answer)
+            effect = state.execution.send(answer)
         except StopIteration as stop:
             self._finish(state, stop)
         else:
@@ -414,28 +325,13 @@ class Batch:
         if state.undecided is not None:
             self._take_decision(state, state.undecided, refuse_cancelled(state.call))
             return
-        execution = state.execution or self._begin_execution(state)
+        assert state.execution is not None
         try:
-            effect = execution.throw(error)
+            effect = state.execution.throw(error)
         except StopIteration as stop:
             self._finish(state, stop)
         else:
             self.todo.append((state, effect))
-
-    def _begin_execution(self, state: CallState) -> Execution:
-        """Start the execution of a plain call, past the steps that it has taken already."""
-        assert state.admitted is not None
-        write = state.write
-        times = Times(began=state.since)
-        if write is not None:
-            times = Times(write.asked, write.began)
-        execution = execute(state.admitted, self._settings, times)
-        next(execution)
-        if write is not None:
-            for answer in write.answers():
-                execution.send(answer)
-        state.execution = execution
-        return execution
 
     def _finish(self, state: CallState, stop: StopIteration) -> None:
         """End a call whose execution has returned."""
@@ -471,7 +367,7 @@ class Batch:
         if state.pending is not None:  # it had to wait
             state.pending = None
             state.since = self._settings.now()
-        if parsed.tool.then is not None or parsed.tool.ends_run:
+        if parsed.tool.then is not None or parsed.tool.limits.ends_run:
             self.prescribes = True
         prepared = self._prepare(state, parsed)
         if isinstance(prepared, Failure):
@@ -527,7 +423,9 @@ class Batch:
         if type(admitted) is Failure:
             self._end(state, refuse_call(state.call, admitted, parsed.repairs))
             return
-        self._start_checked(state, admitted)
+        if admitted.traits.sends_out and self._trust is not None:
+            admitted = self._check_provenance(state, admitted, self._trust)
+        self._start(state, admitted)
 
     @property
     def _is_unknown(self) -> bool:
@@ -570,17 +468,6 @@ class Batch:
             return ""
         return self._locate_in_run(state)
 
-    def _start_checked(self, state: CallState, admitted: Admitted) -> None:
-        """Start a call, with a question where nobody trusted has named what it reaches."""
-        if admitted.traits.sends and self._trust is not None:
-            admitted = self._check_provenance(state, admitted, self._trust)
-        if is_plain(admitted):
-            self._start_plain(state, admitted)
-        elif is_plain_write(admitted):
-            self._start_plain_write(state, admitted)
-        else:
-            self._start(state, admitted)
-
     def _check_provenance(
         self, state: CallState, admitted: Admitted, trust: Trust
     ) -> Admitted:
@@ -614,7 +501,7 @@ class Batch:
             Decision.ASK,
             verdict.risk,
             reason,
-            max(verdict.required_approvals, admitted.tool.required_approvals),
+            max(verdict.required_approvals, admitted.tool.write.required_approvals),
         )
         return replace(admitted, verdict=asked, provenance=provenance)
 
@@ -630,29 +517,12 @@ class Batch:
 
     def _closes_circle(self, state: CallState, admitted: Admitted) -> bool:
         step = (admitted.call.name, admitted.arguments)
-        if step not in self._closing or admitted.tool.poll:
+        if step not in self._closing or admitted.tool.limits.poll:
             return False
         if admitted.call.program:
             return False  # a program repeats calls on purpose, and ends
         # Another call before it in the turn may change its result.
         return all(index in self.refused_circles for index in range(state.index))
-
-    def _start_plain(self, state: CallState, admitted: Admitted) -> None:
-        """Take the first step of a plain call. Its execution starts only if it needs more than the last one."""
-        state.admitted = admitted
-        settings = self._settings
-        if settings.tell is not None or settings.trail is not None:
-            self._note_admission(admitted)
-        self.todo.append((state, start_attempt(admitted, 1, state.since, settings)))
-
-    def _start_plain_write(self, state: CallState, admitted: Admitted) -> None:
-        """Take the first step of a plain write. Its execution starts only if it needs other steps than those of one."""
-        state.admitted = admitted
-        settings = self._settings
-        if settings.tell is not None or settings.trail is not None:
-            self._note_admission(admitted)
-        state.write = write = PlainWrite(admitted)
-        self.todo.append((state, write.begin(settings)))
 
     def _start(self, state: CallState, admitted: Admitted) -> None:
         """Start the execution of a call that was admitted."""
@@ -736,7 +606,7 @@ class Batch:
             result = self.results[index]
             if result is not None and result.ok:
                 values[index] = results.plain(result.value)
-        inline = parsed.tool.inline_references
+        inline = parsed.tool.sends.inline_references
         try:
             arguments = planning.fill_references(
                 parsed.arguments, self._positions, values, state.index, inline=inline
@@ -857,15 +727,7 @@ def _waits_for_nobody(call: ParsedCall) -> bool:
     """Whether a call may start at once that is the only one of its turn which may wait."""
     text = call.call.arguments
     # an escape may spell the sign of a reference, and so may a text that had to be repaired
-    return not (call.tool.after or call.repairs or "$" in text or "\\u" in text)
-
-
-def _share_resources(held: Sequence[QuickCall]) -> bool:
-    """Whether two of these calls touch the same resource."""
-    if len(held) == 1:
-        return False
-    touched = [each.key for _, admitted in held for each in admitted.resources]
-    return len(set(touched)) < len(touched)
+    return not (call.tool.limits.after or call.repairs or "$" in text or "\\u" in text)
 
 
 def _step_to_plan(state: CallState, injected: Mapping[str, Any]) -> planning.Step:

@@ -415,7 +415,7 @@ def _ending_by_tools(batch: Batch, output: OutputTracker | None) -> Ending | Non
         return Ending("waiting", waiting)
     for state, result in zip(batch.states, batch.collect_results(), strict=True):
         last_step = batch.followed.get(state.index, result)
-        ends_run = state.admitted is not None and state.admitted.tool.ends_run
+        ends_run = state.admitted is not None and state.admitted.tool.limits.ends_run
         if ends_run and result.ok and last_step.ok:
             return _ending_by_result(result, output)
     return None

@@ -31,9 +31,7 @@ from handrail.core.admission import (
     refuse_call,
 )
 from handrail.core.attempts import (
-    NOW,
     CallOutcome,
-    Times,
     compute,
     make_outcome,
     report_failed_attempt,
@@ -44,7 +42,6 @@ from handrail.core.attempts import (
     wait_before,
 )
 from handrail.core.deferred import ask_for_result, read_delivery
-from handrail.core.plain_calls import shape_plainly
 from handrail.core.policy import Decision
 from handrail.core.results import join_notes
 from handrail.core.run_settings import RunSettings
@@ -59,7 +56,9 @@ from handrail.effects import (
     Returned,
 )
 from handrail.errors import Code, Failure, StoreUnavailable
+from handrail.invisible import is_clean
 from handrail.schemas.validation import NULLS_LEFT_OUT
+from handrail.tools import materialize
 
 
 class ExecutedCall(Struct, frozen=True):
@@ -72,12 +71,8 @@ class ExecutedCall(Struct, frozen=True):
 Execution: TypeAlias = Generator[Effect[Admitted], Any, ExecutedCall]
 
 
-def execute(call: Admitted, settings: RunSettings, times: Times = NOW) -> Execution:
-    """Yield what must happen for this call, in order; return its result.
-
-    Args:
-        times: Of a plain call, whose execution begins late.
-    """
+def execute(call: Admitted, settings: RunSettings) -> Execution:
+    """Yield what must happen for this call, in order; return its result."""
     try:
         claimed: Claimed | None = None
         if call.traits.deferred and not settings.keeps:
@@ -106,9 +101,9 @@ def execute(call: Admitted, settings: RunSettings, times: Times = NOW) -> Execut
             if failure is not None:
                 return _refuse(call, _leave(call, failure, settings))
         if call.traits.deferred:
-            outcome = yield from _defer(call, settings, claimed, times)
+            outcome = yield from _defer(call, settings, claimed)
         else:
-            outcome = yield from _run(call, settings, claimed, times)
+            outcome = yield from _run(call, settings, claimed)
     except CallCancelled:
         failure = _leave(call, make_cancellation(call), settings)
         outcome = CallOutcome(call, failure=failure)
@@ -132,25 +127,25 @@ def _leave(call: Admitted, failure: Failure, settings: RunSettings) -> Failure:
 
 
 def _run(
-    call: Admitted, settings: RunSettings, claimed: Claimed | None, times: Times
+    call: Admitted, settings: RunSettings, claimed: Claimed | None
 ) -> Generator[Effect[Admitted], Any, CallOutcome]:
     """Return what runs the tool of a call."""
     if call.traits.writes:
-        return perform_write(call, settings, claimed, times)
-    return _read(call, settings, times.began)
+        return perform_write(call, settings, claimed)
+    return _read(call, settings)
 
 
 def _defer(
-    call: Admitted, settings: RunSettings, claimed: Claimed | None, times: Times
+    call: Admitted, settings: RunSettings, claimed: Claimed | None
 ) -> Generator[Effect[Admitted], Any, CallOutcome]:
     """Run a tool whose result comes from outside; return the result if it is there, else that the call waits for it."""
     if call.traits.writes:
-        return (yield from perform_write(call, settings, claimed, times))
+        return (yield from perform_write(call, settings, claimed))
     question = ask_for_result(call)
     # Stored before the tool runs: what it starts may answer at once.
     answer: Approval | None = yield replace(question, is_preview=True)
     if answer is None:
-        outcome = yield from _read(call, settings, times.began)
+        outcome = yield from _read(call, settings)
         if outcome.failure is not None:
             return outcome
         try:
@@ -221,11 +216,10 @@ def make_store_failure(tool: str) -> Failure:
 
 
 def _read(
-    call: Admitted, settings: RunSettings, began: float | None
+    call: Admitted, settings: RunSettings
 ) -> Generator[Effect[Admitted], Any, CallOutcome]:
     """Attempt a read until it succeeds, or no further attempt is allowed."""
-    if began is None:
-        began = settings.now()
+    began = settings.now()
     deadline = min(began + call.tool.timeout_s, settings.deadline.at)
     attempt = 0
     while True:
@@ -256,7 +250,40 @@ def _shape_at_once(outcome: CallOutcome, settings: RunSettings) -> ToolResult | 
     """Return the result of a call that failed or whose value is plain; None for any other, see `shape_at_length`."""
     if outcome.failure is not None:
         return _shape_failure(outcome, outcome.failure, settings)
-    return shape_plainly(outcome, settings)
+    return _shape_plainly(outcome, settings)
+
+
+def _shape_plainly(outcome: CallOutcome, settings: RunSettings) -> ToolResult | None:
+    """Return the result of a call that succeeded, where its value is plain and all of it is shown; else None."""
+    call = outcome.call
+    value = outcome.value
+    if call.repairs or call.note or outcome.note:
+        return None
+    if not (outcome.plain or materialize.is_plain(value, type(value))):
+        return None
+    traits = call.traits
+    most_bytes = traits.result_bytes or settings.result_bytes
+    body = outcome.body
+    text: str | bytes | None
+    if body is None:
+        text = results.encode_if_it_fits(value, most_bytes)
+    else:
+        text = body.decode() if len(body) <= most_bytes else body
+    if type(text) is not str or not is_clean(text):
+        return None
+    secrets = settings.secrets_for(traits.label)
+    if secrets is not None and secrets.text(text) != text:
+        return None
+    return ToolResult(
+        call.call.id,
+        traits.name,
+        value,
+        text=text,
+        attempts=outcome.attempts,
+        replayed=outcome.replayed,
+        done_under=outcome.done_under,
+        label=traits.label,
+    )
 
 
 def shape_at_length(
@@ -303,7 +330,7 @@ def shape_at_length(
 def _cut(outcome: CallOutcome, settings: RunSettings) -> tuple[Any, results.Shaped]:
     """Return the value without secrets, and what of it the model reads."""
     value = settings.redact(outcome.value, outcome.call.tool.label)
-    most_bytes = outcome.call.tool.result_bytes or settings.result_bytes
+    most_bytes = outcome.call.tool.limits.result_bytes or settings.result_bytes
     return value, results.shape(value, most_bytes)
 
 

@@ -6,7 +6,7 @@ ends. The call that would close a third round is refused before it runs, unless 
 could be tried again later, or people may have decided meanwhile.
 
 Rule 1: a call whose result differs is new information, and restarts the count.
-Rule 2: a tool that declares `poll=True` is never counted.
+Rule 2: a tool that declares `hr.Limits(poll=True)` is never counted.
 """
 
 from __future__ import annotations

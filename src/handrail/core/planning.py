@@ -86,7 +86,8 @@ def _step(call: ToolCall, tools: Toolset) -> Step:
 
 def make_step(call_id: str, tool: BaseTool, arguments: Mapping[str, Json]) -> Step:
     """Return how planning sees a call with these arguments, which may hold references."""
-    after = (tool.after,) if isinstance(tool.after, str) else tuple(tool.after)
+    after = tool.limits.after
+    after = (after,) if isinstance(after, str) else tuple(after)
     touches: Sequence[Resource] | None = None
     if not (tool.resource and mentions_results(arguments)):
         touches = tool.resolve_resources(arguments)

@@ -201,7 +201,7 @@ class Policy(Struct, frozen=True):
             )
         if self.done_before and self._was_done_before(tool, arguments):
             before = f"the run that this one was forked from has already done this {tool.name}"
-            return Verdict(Decision.ASK, risk, before, tool.required_approvals)
+            return Verdict(Decision.ASK, risk, before, tool.write.required_approvals)
         for rule in self.rules:
             if rule.matches(tool, arguments):
                 reason = rule.reason or f"rule for {rule.tool}: {rule.then}"
@@ -209,19 +209,19 @@ class Policy(Struct, frozen=True):
                     Decision(rule.then),
                     risk,
                     reason,
-                    max(rule.required_approvals, tool.required_approvals),
+                    max(rule.required_approvals, tool.write.required_approvals),
                 )
-        if traits.may_need_approval and tool.needs_approval(arguments):
+        if traits.may_need_approval and tool.call_rules.needs_approval(arguments):
             reason = f"{tool.name} asks for approval"
             if isinstance(tool.approve, str):
                 reason += f" when {tool.approve}"
-            return Verdict(Decision.ASK, risk, reason, tool.required_approvals)
+            return Verdict(Decision.ASK, risk, reason, tool.write.required_approvals)
         if risk in _ASKED_FROM[self.ask_from]:
             return Verdict(
                 Decision.ASK,
                 risk,
                 f"{tool.name} has {risk} risk",
-                tool.required_approvals,
+                tool.write.required_approvals,
             )
         return _ALLOWED[risk]
 

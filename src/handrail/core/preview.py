@@ -5,7 +5,7 @@ A user interface, or a framework that asks before a call is made, wants to know 
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -18,7 +18,7 @@ from handrail.core.admission import (
     make_question,
     refuse_call,
 )
-from handrail.core.batch import Batch, CallState
+from handrail.core.batch import Batch
 from handrail.core.execution import (
     ExecutedCall,
     Execution,
@@ -31,7 +31,6 @@ from handrail.core.writes import look_up
 from handrail.effects import Approval, CallCancelled, Effect
 from handrail.errors import PENDING, Failure, StoreUnavailable
 from handrail.records import ApprovalRequest
-from handrail.tools.tool import BaseTool
 
 
 class Preview(Struct, frozen=True):
@@ -50,19 +49,6 @@ class Preview(Struct, frozen=True):
 
 class PreviewBatch(Batch):
     """A batch that checks its calls and carries none of them out. Observers hear nothing of it."""
-
-    def _admit_quickly(
-        self,
-        state: CallState,  # noqa: ARG002  # a check is quick enough
-        by_name: Mapping[str, BaseTool],  # noqa: ARG002
-    ) -> Admitted | None:
-        return None
-
-    def _start_plain(self, state: CallState, admitted: Admitted) -> None:
-        self._start(state, admitted)
-
-    def _start_plain_write(self, state: CallState, admitted: Admitted) -> None:
-        self._start(state, admitted)
 
     def _execute(self, admitted: Admitted) -> Execution:
         return _preview_call(admitted, self._settings)

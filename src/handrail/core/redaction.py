@@ -171,11 +171,6 @@ class KnownSecrets:
                 text = text.replace(form, HIDDEN)
         return text
 
-    def spares(self, value: Json, body: bytes | None) -> bool:
-        """Whether a plain value holds none of them; `body` is its JSON, where there is one."""
-        text = as_text(value) if body is None else body.decode()
-        return self.text(text) == text
-
     def replace(self, text: str, stand_in: Callable[[str], str]) -> str:
         """Return the text with a stand-in for each of them."""
         for form in self.forms:

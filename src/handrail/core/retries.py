@@ -6,8 +6,8 @@ its author. Reads are tried again after a transient one; writes only when it cer
 side recognises duplicates.
 
 Rule 1: an exception's type and status speak for one request. They say that a write had no effect only where its tool
-        declares that it makes no other (`one_request=True`): one that pays and then cannot reach its notifier raises
-        `ConnectionRefusedError` too.
+        declares that it makes no other (`hr.Write(one_request=True)`): one that pays and then cannot reach its notifier
+        raises `ConnectionRefusedError` too.
 """
 
 from __future__ import annotations

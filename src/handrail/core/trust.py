@@ -277,7 +277,7 @@ def _find_unnamed(
 ) -> dict[str, list[str]]:
     """Return the destinations, and the addresses within texts, that occur in no trusted words, by argument."""
     destinations: Collection[str] = tool.destinations
-    if is_risky and not destinations and tool.destination is None:
+    if is_risky and not destinations and tool.sends.destination is None:
         # nothing says what it reaches, so all that it is given must be named
         destinations = arguments.keys()
     unnamed: dict[str, list[str]] = {}

@@ -30,9 +30,7 @@ from handrail.core.admission import (
     refuse_pending,
 )
 from handrail.core.attempts import (
-    NOW,
     CallOutcome,
-    Times,
     compute,
     make_outcome,
     report_failed_attempt,
@@ -75,6 +73,7 @@ from handrail.errors import Code, Failure, Json, StoreUnavailable, TooLarge
 from handrail.parsing import strictjson
 from handrail.records import OVERDUE, WriteRecord
 from handrail.tools import keys
+from handrail.tools.normal_form import normalize_arguments
 from handrail.tools.tool import BaseTool, CallTraits
 
 LEASE_BEYOND_TIMEOUT_S = 30.0
@@ -108,13 +107,11 @@ def perform_write(
     call: Admitted,
     settings: RunSettings,
     claimed: Claimed | None = None,
-    times: Times = NOW,
 ) -> Generator[Effect[Admitted], Any, CallOutcome]:
     """Claim and perform a write; ask a person whether to repeat it if its tool leaves that to a person.
 
     Args:
         claimed: The ledger's answer, if it was looked up already.
-        times: Of the first claim, and of the tool's first start.
     """
     outcome: CallOutcome | None = None
     doubt: CallOutcome | None = None
@@ -123,9 +120,7 @@ def perform_write(
     place = call.place
     while True:
         try:
-            held = yield from _take_claim(
-                call, claimed, reason, place, settings, asked=times.asked
-            )
+            held = yield from _take_claim(call, claimed, reason, place, settings)
         except (StoreUnavailable, CallCancelled):
             if outcome is None:
                 raise
@@ -134,8 +129,7 @@ def perform_write(
         if isinstance(held, Failure):
             return outcome or CallOutcome(call, failure=held)
         claimed = None
-        latest, state = yield from _perform(held, settings, times.began)
-        times = NOW
+        latest, state = yield from _perform(held, settings)
         latest.done_under = held.claimed.key
         if not latest.done_under and held.call.key != own_key:
             latest.done_under = held.call.key
@@ -177,7 +171,7 @@ def _question_to_repeat(
         and tool.asks_before_repeating
     ):
         reason = f"the same {tool.name} was already done, with these arguments"
-    elif state == "in_doubt" and tool.on_doubt == "ask":
+    elif state == "in_doubt" and tool.write.on_doubt == "ask":
         tenant = f" --scope {claim.scope}" if claim.scope else ""
         reason = (
             f"{tool.name} was started and nobody knows whether it happened. Look first: approve to run it again, deny "
@@ -316,8 +310,6 @@ def _take_claim(
     reason: str,
     place: str,
     settings: RunSettings,
-    *,
-    asked: float | None,
 ) -> Generator[Effect[Admitted], Any, HeldClaim | Failure]:
     """Claim under the call's approval; if another call has used it, ask for another approval.
 
@@ -325,14 +317,12 @@ def _take_claim(
         claimed: The ledger's answer, if it was looked up already.
         reason: Why a person is asked.
         place: The call's place in its run, for a question.
-        asked: When the first claim was asked for, if that was before now.
     """
     if claimed is not None:
         return HeldClaim(call, claim_for(call, settings), claimed)
     for _ in range(_MOST_QUESTIONS):
         claim = claim_for(call, settings)
-        began = settings.now() if asked is None else asked
-        asked = None
+        began = settings.now()
         answer: Claimed = yield claim
         if answer.state in _PASSING:
             answer = yield from _ask_again(
@@ -405,18 +395,17 @@ def _ask_again(
 
 
 def _perform(
-    held: HeldClaim, settings: RunSettings, began: float | None
+    held: HeldClaim, settings: RunSettings
 ) -> Generator[Effect[Admitted], Any, tuple[CallOutcome, SettledState | None]]:
     """Do what a claim's answer allows and settle it; the state is None if this call may do nothing."""
     claimed = held.claimed
     match claimed.state:
         case ClaimState.FRESH | ClaimState.AGAIN:
             if held.call.traits.deferred:
-                return (yield from _start_deferred(held, settings, began))
+                return (yield from _start_deferred(held, settings))
             outcome, state = yield from _attempt_write(
                 held.call,
                 settings,
-                began,
                 doubtful=claimed.state is ClaimState.AGAIN,
             )
         case ClaimState.STARTED:
@@ -473,7 +462,7 @@ def _settle(
 
 
 def _start_deferred(
-    held: HeldClaim, settings: RunSettings, began: float | None
+    held: HeldClaim, settings: RunSettings
 ) -> Generator[Effect[Admitted], Any, tuple[CallOutcome, SettledState | None]]:
     """Ask for the result of a claimed write, start it, and return the result if it is there already."""
     question = ask_for_result(held.call, held.claim, held.claimed.fence)
@@ -485,7 +474,7 @@ def _start_deferred(
     except (StoreUnavailable, CallCancelled):
         yield from _settle(held, "failed")
         raise
-    outcome, state = yield from _attempt_write(held.call, settings, began)
+    outcome, state = yield from _attempt_write(held.call, settings)
     if state == "failed":
         yield from _settle(held, state)
         return outcome, state
@@ -515,19 +504,16 @@ def _read_result(
 def _attempt_write(
     call: Admitted,
     settings: RunSettings,
-    began: float | None = None,
     *,
     doubtful: bool = False,
 ) -> Generator[Effect[Admitted], Any, tuple[CallOutcome, SettledState]]:
     """Attempt a claimed write until its end is certain, or certain to stay unknown.
 
     Args:
-        began: When the tool was first started, if that was before now.
         doubtful: An attempt of another process may have taken effect.
     """
     tool = call.tool
-    if began is None:
-        began = settings.now()
+    began = settings.now()
     deadline = min(began + tool.timeout_s, settings.deadline.at)
     attempt = 0
     why = "an earlier process began it, and may have carried it out"
@@ -615,7 +601,7 @@ def _diagnose(
         outcome,
         tool.name,
         time_limit_s(tool, began, settings),
-        one_request=tool.one_request,
+        one_request=tool.write.one_request,
     )
     if diagnosis.no_effect:
         return diagnosis, None
@@ -845,8 +831,7 @@ def _acts_of(call: ToolCall, admitted: Admitted | None) -> Iterator[str]:
     if admitted is not None:
         version = admitted.traits.version
         identity = admitted.identity
-        tool = admitted.tool
-        whole = tool.normalize_arguments(dict(admitted.arguments), admitted.bound)
+        whole = normalize_arguments(dict(admitted.arguments), admitted.bound)
         given = (
             {name: whole[name] for name in forms[0] if name in whole}
             if forms

@@ -3,7 +3,7 @@
 Such a program waits for the result of each call. Anthropic runs it in a container, which expires; OpenAI replays it
 from the items of the answer. A request names the tools that a program may call, and `core` enforces it.
 
-    hr.tool(effect="read", callers=("direct", "program"))
+    hr.tool(effect="read", limits=hr.Limits(callers=("direct", "program")))
     hr.Options(provider_tools=[{"type": "code_execution_20260120", "name": "code_execution"}])     # Anthropic
     hr.Options(provider_tools=[{"type": "programmatic_tool_calling"}])                              # OpenAI Responses
 
@@ -73,8 +73,9 @@ def name_callers(
 
 
 def tool_callers(tool: ToolLike) -> Sequence[str]:
-    """Return who may call a tool; see `BaseTool.callers`."""
-    callers: Sequence[str] = getattr(tool, "callers", ("direct",))
+    """Return who may call a tool; see `Limits.callers`."""
+    limits = getattr(tool, "limits", None)
+    callers: Sequence[str] = getattr(limits, "callers", ("direct",))
     return callers
 
 

@@ -1,6 +1,6 @@
 """Keeps a worker from logging the same hand-back again and again.
 
-A run that no worker can carry out comes back to each of them about twice a minute, until one is started that can.
+A run that no worker can carry out comes back about once a minute, until one is started that can.
 """
 
 from __future__ import annotations

@@ -1,24 +1,25 @@
-"""What spreads the segments of runs over workers: the port that every dispatcher implements.
+"""What brings the segments of runs to workers: the port that both dispatchers implement.
 
-A segment is what a run does until it waits for somebody or ends. A dispatcher stores which segments wait, gives each to
-one worker, and gives it to another one when that worker dies. It decides nothing about the run: a segment resumes the
-run from its journal, and the run's epoch fences every earlier owner.
+A segment is what a run does until it waits for somebody or ends. The store enqueues it, in the transaction that changes
+its run; a dispatcher gives it to one worker, and to another one when that worker dies. It decides nothing about the
+run: a segment resumes the run from its journal, and the run's epoch fences every earlier owner.
 
 Rule 1: at least once is enough. A segment may run again, after a crash or a freeze; its run notices.
-Rule 2: whether a worker is alive is judged by the database's clock, never by a worker's.
+Rule 2: whether a worker is alive says the operating system (SQLite) or the database's clock (Postgres), never the clock
+        of a worker.
 
-`tests/dispatch/contract.py` is the suite that every dispatcher inherits.
+`tests/dispatch/contract.py` is the suite that both inherit.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol, TypeAlias
 
 from msgspec import Struct
 
-from handrail.futures import StoreAnswer
+_MOST_DOUBLINGS = 5
 
 
 class Segment(Struct, frozen=True):
@@ -26,17 +27,17 @@ class Segment(Struct, frozen=True):
 
     Attributes:
         run_id: The run, by the name that its store knows.
-        number: 1, 2, ...; while a segment waits or runs, enqueueing it again changes nothing.
-        queue: Workers take segments from the queues that they name.
-        priority: Larger first, among the waiting segments of one scope.
-        scope: Whose run it is. The scopes of a queue take turns, however many segments each has waiting.
+        number: 1, 2, ...
+        queue: The queue that it was taken from.
     """
 
     run_id: str
     number: int = 1
     queue: str = "default"
-    priority: int = 0
-    scope: str = ""
+
+
+async def _is_ours() -> bool:
+    return True
 
 
 class Running:
@@ -45,29 +46,26 @@ class Running:
     Attributes:
         segment: The segment.
         attempt: How often the segment was started, this time included. Above 1 an earlier worker did not finish it.
-        after_death: Whether the worker that had the segment before was found dead, and did not hand it over.
-        sure_until: Until when nobody else can have the segment, in monotonic seconds: `dead_s` after the worker's
-            last heartbeat. A worker that was frozen finds this time past, and may have lost the segment.
-        cancelled: Set within a second of `Dispatcher.cancel`; already set where an earlier worker died of it.
+        after_death: Whether the worker that had the segment before has died, and did not hand it over.
+        is_ours: Asks the database whether this worker still has the segment. One that was frozen may have lost it.
+        cancelled: Set within a second of `cancel` in procrastinate's shell.
         lost: Set once another worker may have the segment: whatever is still done here is refused by the run's epoch.
     """
 
-    __slots__ = (
-        "after_death",
-        "attempt",
-        "cancelled",
-        "lost",
-        "segment",
-        "sure_until",
-    )
+    __slots__ = ("after_death", "attempt", "cancelled", "is_ours", "lost", "segment")
 
     def __init__(
-        self, segment: Segment, attempt: int = 1, *, after_death: bool = False
+        self,
+        segment: Segment,
+        attempt: int = 1,
+        *,
+        after_death: bool = False,
+        is_ours: Callable[[], Awaitable[bool]] = _is_ours,
     ) -> None:
         self.segment = segment
         self.attempt = attempt
         self.after_death = after_death
-        self.sure_until = float("inf")
+        self.is_ours = is_ours
         self.cancelled = asyncio.Event()
         self.lost = asyncio.Event()
 
@@ -80,8 +78,7 @@ class Running:
 class HandBack(Exception):
     """Raised by `perform` when this worker cannot do the segment: it waits again, for another worker.
 
-    The worker that hands a segment back leaves it to others for a while (`Timing.aside_s`); if there are none, it gets
-    it again then.
+    It waits for `Timing.again_s` at first, and for twice as long each further time.
     """
 
 
@@ -93,96 +90,26 @@ class Timing(Struct, frozen=True):
     """How soon a dispatcher notices things, in seconds. The defaults are what production runs.
 
     Attributes:
-        poll_s: How often a worker looks for work and for cancelled segments, besides being notified.
-        beat_s: How often a worker says that it is alive.
-        dead_s: How long a worker must have been silent to count as dead. At least twice `beat_s`.
-        sweep_s: How often, at least, a worker looks for dead ones. It also looks when the most silent one has been
-            silent for `dead_s`.
-        aside_s: How long a worker leaves a segment to others that it handed back or failed to perform.
+        poll_s: How often a worker looks for work, besides being notified.
+        beat_s: How often a worker on Postgres says that it is alive.
+        dead_s: How long a worker on Postgres must have been silent to count as dead. At least twice `beat_s`.
+        sweep_s: How often a worker on Postgres looks for dead ones.
+        again_s: How long a segment waits that was handed back for the first time.
     """
 
     poll_s: float = 0.5
     beat_s: float = 5.0
     dead_s: float = 20.0
     sweep_s: float = 5.0
-    aside_s: float = 30.0
+    again_s: float = 2.0
 
-
-class QueueStats(Struct, frozen=True):
-    """The state of a queue.
-
-    Attributes:
-        waiting: Segments that nobody performs yet.
-        running: Segments that a worker performs.
-        oldest_wait_s: How long the oldest of the waiting ones has waited; 0 where none waits.
-    """
-
-    waiting: int = 0
-    running: int = 0
-    oldest_wait_s: float = 0.0
-
-
-class DispatchStats(Struct, frozen=True):
-    """The state of a dispatcher.
-
-    Attributes:
-        queues: Of each queue with a segment.
-        workers: How many workers are alive, of all processes.
-    """
-
-    queues: Mapping[str, QueueStats]
-    workers: int = 0
-
-    @property
-    def waiting(self) -> int:
-        """How many segments wait, in all queues."""
-        return sum(queue.waiting for queue in self.queues.values())
-
-    @property
-    def running(self) -> int:
-        """How many segments are performed, of all queues."""
-        return sum(queue.running for queue in self.queues.values())
-
-    @property
-    def oldest_wait_s(self) -> float:
-        """How long the oldest waiting segment has waited, in seconds."""
-        return max((queue.oldest_wait_s for queue in self.queues.values()), default=0.0)
-
-
-class Transaction(Protocol):
-    """An open transaction of the store, in which a segment can be enqueued: `stores.database.Database`."""
-
-    def run(self, statement: str, given: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Run a statement with `?` for each given value; return its rows."""
-        ...
+    def wait_before(self, attempt: int) -> float:
+        """Return how long a segment waits that was handed back, before this attempt: 2, 4, ... 64 s by default."""
+        return float(self.again_s * 2 ** min(max(attempt - 2, 0), _MOST_DOUBLINGS))
 
 
 class Dispatcher(Protocol):
-    """Stores segments and gives each to one worker. Safe for threads; `work` belongs to the loop that awaits it."""
-
-    def enqueue(
-        self, segment: Segment, *, connection: Transaction | None = None
-    ) -> StoreAnswer[bool]:
-        """Let a segment wait for a worker. False when it waits or runs already; nothing is changed then.
-
-        Args:
-            segment: The segment; a segment that has finished is forgotten, and can be enqueued again.
-            connection: The store's connection, inside a transaction of an operation: the segment is there once that is
-                committed, never if it is rolled back. The answer is a bool then, not a future. Without it the segment
-                is on the disk when the answer is.
-
-        Raises:
-            ConfigError: The segment cannot be stored: a number out of range.
-            StoreUnavailable: The store did not answer; nothing was enqueued, as far as can be seen from here.
-        """
-        ...
-
-    def cancel(self, run_id: str) -> StoreAnswer[bool]:
-        """Remove the waiting segments of a run, and tell whoever performs one. False where there is none.
-
-        What the run's record says is the caller's to change, before this.
-        """
-        ...
+    """Gives segments to a worker. It belongs to the loop that awaits `work`."""
 
     async def work(
         self, perform: Perform, *, concurrency: int, queues: Sequence[str] = ()
@@ -192,7 +119,7 @@ class Dispatcher(Protocol):
         Args:
             perform: What is done with a segment, on this loop.
             concurrency: How many segments are performed at once.
-            queues: The queues to take segments from, in turn; none means all.
+            queues: The queues to take segments from; none means all.
 
         Raises:
             ConfigError: Less than one at once, or this dispatcher works already.
@@ -208,14 +135,6 @@ class Dispatcher(Protocol):
         """
         ...
 
-    def requeue_dead(self) -> StoreAnswer[int]:
-        """Let the segments of dead workers wait again; return how many. `work` does so by itself."""
-        ...
-
-    def stats(self) -> StoreAnswer[DispatchStats]:
-        """Return how the queues stand."""
-        ...
-
-    def close(self) -> None:
-        """Close what the dispatcher opened; the store stays open. Call `stop` first."""
+    def why_waiting(self) -> str:
+        """Return why this worker stands by while `work` runs, as a sentence; empty where it takes segments."""
         ...

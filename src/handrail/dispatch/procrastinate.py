@@ -1,102 +1,66 @@
-"""The dispatcher on procrastinate: segments are its jobs, in a schema of their own. Needs `handrail[workers]`.
+"""The dispatcher on Postgres: segments are jobs of procrastinate, and its own worker performs them.
 
     dispatcher = ProcrastinateDispatcher(PostgresStore("postgresql://..."))
 
-A company that runs procrastinate keeps its shell, its views and its alarms: `app_for(store)` is the application for
-them. The jobs are performed by handrail's own loop (`table_dispatcher`), not by procrastinate's worker: that of version
-3.10 finishes a job without asking whose it is, ends when its own row was pruned while it was frozen, and cancels a
-job's task where a run must settle its writes first. docs/decisions/0016-many-workers.md has the list.
+procrastinate fetches, beats, listens and finishes; a company that runs it keeps its shell, its views and its alarms:
+`app_for(store)` is the application for them. What is added here is what a run needs beyond a job:
+docs/decisions/0022-procrastinates-own-worker.md has the list.
 
-Rule 1: a job is claimed, finished and let go by statements that name the worker and the attempt.
-Rule 2: a job has its run as lock, and no `scheduled_at`: one of the future would block the present one.
-Rule 3: finished rows are deleted, whoever finished them.
-Rule 4: everything lies in the schema `handrail_jobs`, and is named with it; functions look there by their own
-        `search_path`, since they are called on the store's connections too.
+Rule 1: a job is settled by statements that name the worker and the attempt: a worker that was frozen settles nothing
+        that others have taken over.
+Rule 2: a job has its run as lock. Only what was handed back has a later time: one segment of a run exists at a time.
+Rule 3: what is not done waits again; no job fails.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Sequence
-from hashlib import sha256
-from importlib import resources
-from typing import TYPE_CHECKING, Any
+import asyncio
+from collections.abc import Iterable, Sequence, Set
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
-from handrail.dispatch.listener import Listener
-from handrail.dispatch.port import DispatchStats, QueueStats, Segment, Timing
-from handrail.dispatch.rows import (
-    Held,
-    Requeued,
-    decode_segment,
-    encode_segment,
-    requeued_from,
-)
-from handrail.dispatch.table_dispatcher import CANCELLED, ENQUEUED, TableDispatcher
+from psycopg.errors import ForeignKeyViolation
+
+from handrail.dispatch.job_tables import SCHEMA, SQL, make_tables
+from handrail.dispatch.port import HandBack, Running, Segment, Timing
+from handrail.dispatch.shift import Shift, ShiftDispatcher
 from handrail.errors import ConfigError, StoreUnavailable, describe_install
-from handrail.stores.database import Database
+from handrail.logs import log
 from handrail.stores.durable import DurableStore
-from handrail.stores.sql_values import decode_name, encode_name, statements
+from handrail.stores.postgres import job_queue
+from handrail.stores.sql_values import decode_name
+from handrail.surroundings.clock import monotonic
 
-if TYPE_CHECKING:
-    from procrastinate import App
+try:
+    from procrastinate import App, JobContext, PsycopgConnector, RetryDecision
+    from procrastinate.exceptions import ConnectorException
+    from procrastinate.job_context import AbortReason
+    from procrastinate.jobs import Job, Status
+    from procrastinate.manager import JobManager, NotificationCallback
+    from procrastinate.retry import BaseRetryStrategy
+except ImportError as missing:
+    raise ConfigError(
+        f"procrastinate is not installed; install it: {describe_install('workers')}"
+    ) from missing
 
-_SQL = statements("procrastinate.sql", package="handrail.dispatch")
-
-SCHEMA = "handrail_jobs"
 TASK = "handrail.segment"
-_LOCK = 0x68616E646A  # "handj": its holder looks for dead workers, or makes the tables
-_CHANNEL = "procrastinate_any_queue_v1"
+AFTER_DEATH = 1_000_000_000
+"""The priority of a job whose worker was found dead: others are turns, which are at most 0."""
+AGAIN_S = 0.5
+"""Seconds until a database that is away is asked again."""
 
-# procrastinate's trigger makes a channel of the queue's name; a channel has at most 63 bytes, and
-# `procrastinate_queue_v1#` takes 23 of them.
-_MOST_QUEUE_BYTES = 40
-
-
-class ProcrastinateDispatcher(TableDispatcher):
-    """Stores segments as jobs of procrastinate; see `port.Dispatcher`.
-
-    The schema `handrail_jobs` is made when it is not there, and brought up to the installed procrastinate.
-
-    Args:
-        store: A store in Postgres; it stays open when the dispatcher is closed.
-        timing: How soon things are noticed.
-
-    Raises:
-        ConfigError: The store is not in Postgres, procrastinate is not installed, or the tables cannot be made.
-        StoreUnavailable: The server does not answer.
-    """
-
-    def __init__(self, store: DurableStore, *, timing: Timing | None = None) -> None:
-        if not isinstance(store, DurableStore) or not store.has_own_connections:
-            raise ConfigError(
-                "procrastinate needs a store in Postgres: postgresql://HOST/DATABASE; "
-                "the dispatcher `lease` works with every durable store"
-            )
-        make_tables(store)
-        super().__init__(store, ProcrastinateRows(), timing or Timing())
-
-    def listen(self, hear: Callable[[str], None]) -> Callable[[], None]:
-        """See `TableDispatcher.listen`."""
-
-        def hear_payload(payload: str) -> None:
-            # {"type": "job_inserted", ...}, or one about a job's end
-            hear(ENQUEUED if "job_inserted" in payload else CANCELLED)
-
-        return Listener(self._store.conninfo, _CHANNEL, hear_payload).close
+# A process that is frozen in a transaction holds its rows for as long; see `stores.postgres`.
+_OPTIONS = f"-c search_path={SCHEMA} -c idle_in_transaction_session_timeout=3s"
 
 
 def app_for(store: DurableStore) -> App:
     """Return procrastinate's application for the segments of a store in Postgres, for its shell and its views.
 
-    `procrastinate --app=MODULE.NAME shell` lists jobs and cancels them; a running one stops within a second. Do not
-    start procrastinate's worker on it: segments are performed by `handrail worker`.
+    `procrastinate --app=MODULE.NAME shell` lists jobs and cancels them; a running one stops within a second. Its tasks
+    are performed by `handrail worker` only.
     """
-    from procrastinate import App, PsycopgConnector
-
-    connector = PsycopgConnector(
-        conninfo=store.conninfo, kwargs={"options": f"-c search_path={SCHEMA}"}
-    )
-    app = App(connector=connector)
+    app = App(connector=_connector(store))
 
     @app.task(name=TASK)
     def perform_segment(**_: Any) -> None:
@@ -105,199 +69,275 @@ def app_for(store: DurableStore) -> App:
     return app
 
 
-class ProcrastinateRows:
-    """The statements on procrastinate's tables; see `rows.SegmentRows`."""
-
-    def queue_name(self, queue: str) -> str:
-        """See `SegmentRows.queue_name`."""
-        name = encode_name(queue)
-        if len(name.encode()) > _MOST_QUEUE_BYTES:
-            name = (
-                f"\x10{sha256(queue.encode('utf-8', 'surrogatepass')).hexdigest()[:39]}"
-            )
-        return name
-
-    def enqueue(self, database: Database, now: float, segment: Segment) -> bool:
-        """See `SegmentRows.enqueue`."""
-        row = (
-            encode_name(segment.run_id),
-            segment.number,
-            self.queue_name(segment.queue),
-            encode_name(segment.scope),
-            segment.priority,
-            encode_segment(segment),
-            now,
-        )
-        return bool(database.run(_SQL["enqueue"], row))
-
-    def cancel(self, database: Database, run_id: str) -> bool:
-        """See `SegmentRows.cancel`."""
-        name = encode_name(run_id)
-        dropped = database.run(_SQL["drop_waiting"], (name,))
-        marked = database.run(_SQL["mark_cancelled"], (name,))
-        return bool(dropped or marked)
-
-    def beat(
-        self, database: Database, now: float, worker: str, *, since: float, gap_s: float
-    ) -> float:
-        """See `SegmentRows.beat`."""
-        [[reached]] = database.run(_SQL["beat"], (worker, now, since, gap_s))
-        return float(reached)
-
-    def oldest_beat(self, database: Database) -> float | None:
-        """See `SegmentRows.oldest_beat`."""
-        [[beat]] = database.run(_SQL["oldest_beat"])
-        return None if beat is None else float(beat)
-
-    def leave(self, database: Database, worker: str) -> None:
-        """See `SegmentRows.leave`."""
-        database.run(_SQL["leave"], (worker,))
-
-    def waiting_queues(self, database: Database) -> Sequence[str]:
-        """See `SegmentRows.waiting_queues`."""
-        return [queue for (queue,) in database.run(_SQL["waiting_queues"])]
-
-    def claim(
-        self,
-        database: Database,
-        *,
-        worker: str,
-        queue: str,
-        most: int,
-        aside: Sequence[int],
-    ) -> list[Held]:
-        """See `SegmentRows.claim`."""
-        given = (worker, queue, json.dumps(list(aside)), most)
-        rows = database.run(_SQL["claim"], given)
-        taken = [row for row in rows if row[5] is not None]
-        return [_held(row) for row in sorted(taken, key=lambda row: row[6])]
-
-    def held(self, database: Database, worker: str) -> list[Held]:
-        """See `SegmentRows.held`."""
-        return [_held(row) for row in database.run(_SQL["held"], (worker,))]
-
-    def finish(self, database: Database, worker: str, held: Held) -> bool:
-        """See `SegmentRows.finish`."""
-        return bool(database.run(_SQL["finish"], (held.id, worker, held.attempt)))
-
-    def release(self, database: Database, now: float, worker: str, held: Held) -> bool:
-        """See `SegmentRows.release`."""
-        given = (now, held.id, worker, held.attempt)
-        is_ours = bool(database.run(_SQL["release"], given))
-        if is_ours:
-            database.run(_SQL["wake"])
-        return is_ours
-
-    def requeue_dead(
-        self, database: Database, now: float, dead_s: float
-    ) -> list[Requeued]:
-        """See `SegmentRows.requeue_dead`."""
-        dead = database.run(_SQL["requeue_dead"], (_LOCK, now - dead_s, now))
-        database.run(_SQL["forget_ended"])
-        database.run(_SQL["forget_dead"], (now - dead_s,))
-        if dead:
-            database.run(_SQL["wake"])
-        return [requeued_from(row, now) for row in dead]
-
-    def stats(self, database: Database, now: float, dead_s: float) -> DispatchStats:
-        """See `SegmentRows.stats`."""
-        queues = {
-            decode_name(queue): QueueStats(
-                waiting, running, max(0.0, now - (oldest or now))
-            )
-            for queue, waiting, running, oldest in database.run(_SQL["stats"])
-        }
-        [[workers]] = database.run(_SQL["alive"], (now - dead_s,))
-        return DispatchStats(queues, workers)
-
-
-def _held(row: Sequence[Any]) -> Held:
-    row_id, attempt, text, cancelled, after_death, *_ = row
-    return Held(
-        row_id, attempt, decode_segment(text), bool(cancelled), bool(after_death)
+def _connector(store: DurableStore) -> PsycopgConnector:
+    return PsycopgConnector(
+        conninfo=store.conninfo, kwargs={"options": _OPTIONS}, min_size=2, timeout=5.0
     )
 
 
-# ---------------------------------------------------------------------- tables
+class ProcrastinateDispatcher(ShiftDispatcher):
+    """Has segments performed by procrastinate's worker; see `port.Dispatcher`.
 
+    The schema `handrail_jobs` is made when it is not there, and brought up to the installed procrastinate.
 
-def make_tables(store: DurableStore) -> None:
-    """Make procrastinate's tables, or apply the migrations that came since, one process after the other.
-
-    Each migration is committed by itself: Postgres does not use a new word of an enumeration before that.
+    Args:
+        store: A store in Postgres.
+        timing: How soon things are noticed.
 
     Raises:
-        ConfigError: procrastinate is not installed, or the tables cannot be made.
+        ConfigError: The tables cannot be made, or a worker would count as dead between two heartbeats.
         StoreUnavailable: The server does not answer.
     """
-    try:
-        import procrastinate  # noqa: F401
-    except ImportError as missing:
-        raise ConfigError(
-            f"procrastinate is not installed; install it: {describe_install('workers')}"
-        ) from missing
-    import psycopg
 
-    try:
-        with psycopg.connect(store.conninfo, autocommit=True) as database:
-            if _is_up_to_date(database):
-                return
-            database.execute("SELECT pg_advisory_lock(%s)", (_LOCK,))
-            database.execute(f"SET search_path = {SCHEMA}")
-            _apply_migrations(database)
-    except psycopg.OperationalError as error:
-        raise StoreUnavailable(f"no connection to {store.place}") from error
-    except psycopg.Error as error:
-        what = (str(error).splitlines() or [type(error).__name__])[0]
-        raise ConfigError(
-            f"the tables of procrastinate in {store.place} cannot be made: {what}"
-        ) from error
+    def __init__(self, store: DurableStore, *, timing: Timing | None = None) -> None:
+        super().__init__(timing)
+        if self.timing.dead_s < 2 * self.timing.beat_s:
+            raise ConfigError(
+                f"a worker that beats every {self.timing.beat_s:g} s may not count as dead after "
+                f"{self.timing.dead_s:g} s; make dead_s at least twice beat_s"
+            )
+        self._store = store
+        make_tables(store)
 
+    def _take_no_more(self) -> None:
+        if self._working is not None:
+            self._working.cancel()  # procrastinate's worker waits for what runs
 
-_OURS = "handrail_3"
-"""Our own columns and indexes, among the names of migrations."""
+    async def _work(self, shift: Shift, queues: Sequence[str]) -> None:
+        """Run procrastinate's worker, and begin again where it ends: its row was deleted while it was frozen."""
+        timing = self.timing
+        connector = _connector(self._store)
+        names = [job_queue(each) for each in queues]
+        taken: dict[str, Any] = {"queues": names} if names else {}
+        app = App(connector=connector)
+        app.job_manager = jobs = OwnedJobs(connector)
 
+        @app.task(name=TASK, pass_context=True, retry=_WaitsAgain(timing))
+        async def perform_segment(context: JobContext, /, **_: Any) -> None:
+            await _perform(context, jobs, shift)
 
-def _is_up_to_date(database: Any) -> bool:
-    [table] = database.execute(
-        f"SELECT to_regclass('{SCHEMA}.handrail_migrations')"
-    ).fetchone()
-    if table is None:
-        return False
-    applied = {name for (name,) in database.execute(_SQL["applied"])}
-    return {*_migrations(), _OURS} <= applied
-
-
-def _apply_migrations(database: Any) -> None:
-    migrations = _migrations()
-    with database.transaction():
-        database.execute(_SQL["schema"])
-        database.execute(_SQL["applied_table"])
-        applied = {name for (name,) in database.execute(_SQL["applied"])}
-        if not applied:
-            whole = resources.files("procrastinate.sql").joinpath("schema.sql")
-            database.execute(whole.read_text(encoding="utf-8"))
-            for name in migrations:
-                database.execute(_SQL["was_applied"], (name,))
-            applied = set(migrations)
-    for name, text in migrations.items():
-        if name not in applied:
-            with database.transaction():
-                database.execute(text)
-                database.execute(_SQL["was_applied"], (name,))
-    with database.transaction():
-        database.execute(_SQL["ours"])
-        for (function,) in database.execute(_SQL["functions"]).fetchall():
-            # the name is quoted by the server where it has to be
-            database.execute(f"ALTER FUNCTION {function} SET search_path = {SCHEMA}")
-        database.execute(_SQL["was_applied"], (_OURS,))
+        async with app.open_async():
+            keeping = asyncio.create_task(_keep_up(jobs, timing))
+            try:
+                while not shift.is_stopping:
+                    with suppress(ConnectorException):
+                        await app.run_worker_async(
+                            **taken,
+                            concurrency=shift.concurrency,
+                            delete_jobs="always",
+                            install_signal_handlers=False,
+                            fetch_job_polling_interval=timing.poll_s,
+                            abort_job_polling_interval=1.0,
+                            update_heartbeat_interval=timing.beat_s,
+                            stalled_worker_timeout=timing.dead_s,
+                        )
+                    await asyncio.sleep(AGAIN_S)
+            finally:
+                keeping.cancel()
 
 
-def _migrations() -> dict[str, str]:
-    """Return the migrations of the installed procrastinate, in order."""
-    folder = resources.files("procrastinate.sql").joinpath("migrations")
-    files = sorted(
-        (each for each in folder.iterdir() if each.name.endswith(".sql")),
-        key=lambda each: each.name,
+async def _perform(context: JobContext, jobs: OwnedJobs, shift: Shift) -> None:
+    """Perform the segment of a job. Whoever asks for its end is told to the run, which settles its writes first."""
+    job = context.job
+    assert job.id is not None
+    segment = Segment(
+        decode_name(job.lock or ""),
+        int(str(job.task_kwargs["number"])),
+        decode_name(str(job.task_kwargs["queue"])),
     )
-    return {each.name: each.read_text(encoding="utf-8") for each in files}
+    running = Running(
+        segment,
+        job.attempts + 1,
+        after_death=job.priority >= AFTER_DEATH,
+        is_ours=lambda: jobs.owns(job),
+    )
+    performing = shift.start(running)
+    attempt = (job.id, job.attempts)
+    jobs.held[attempt] = (job, running)
+    try:
+        while not (performing.done() or shift.left.done()):
+            try:
+                await shift.until_over(performing)
+            except asyncio.CancelledError:
+                task = asyncio.current_task()
+                if context.abort_reason() is not AbortReason.USER_REQUEST or not task:
+                    performing.cancel()
+                    raise
+                task.uncancel()
+                running.cancelled.set()
+    finally:
+        del jobs.held[attempt]
+    if not performing.done():
+        raise asyncio.CancelledError
+    performing.result()
+
+
+class _WaitsAgain(BaseRetryStrategy):
+    """Whatever is not done waits again, in its old turn: what was handed back for a while, all else not at all."""
+
+    def __init__(self, timing: Timing) -> None:
+        self._timing = timing
+
+    def get_retry_decision(
+        self, *, exception: BaseException, job: Job
+    ) -> RetryDecision:
+        turn = int(str(job.task_kwargs["turn"]))
+        if not isinstance(exception, HandBack):
+            return RetryDecision(priority=turn)
+        wait = timedelta(seconds=self._timing.wait_before(job.attempts + 2))
+        return RetryDecision(priority=turn, retry_at=datetime.now(UTC) + wait)
+
+
+class OwnedJobs(JobManager):
+    """procrastinate's jobs, settled only by the worker that has them. A database that is away is waited for.
+
+    Attributes:
+        held: The jobs that this process performs, by id and attempts: it may have lost a job, and taken it again.
+        absent_at: When the database was last found to be away, in monotonic seconds.
+    """
+
+    def __init__(self, connector: PsycopgConnector) -> None:
+        super().__init__(connector)
+        self.held: dict[tuple[int, int], tuple[Job, Running]] = {}
+        self.absent_at = float("-inf")
+        self._worker_id: int | None = None
+        self._strays: Set[tuple[int, int]] = frozenset()
+        """What the database said to be ours at the last look, and was not performed."""
+
+    async def fetch_job(
+        self, queues: Iterable[str] | None, worker_id: int
+    ) -> Job | None:
+        """Return the next job; None too while the database is away, so that what runs goes on."""
+        self._worker_id = worker_id
+        try:
+            return await super().fetch_job(queues, worker_id)
+        except ConnectorException as error:
+            if isinstance(error.__cause__, ForeignKeyViolation):
+                # our row was deleted while we were frozen, and our jobs were given to others
+                for _, running in self.held.values():
+                    running.lost.set()
+                raise
+            self.absent_at = monotonic()
+            return None
+
+    async def finish_job(self, job: Job, status: Status, delete_job: bool) -> None:
+        """Delete a job that is done."""
+        await self._settle(job, "finish", status=status.value, delete_job=delete_job)
+
+    async def retry_job(
+        self,
+        job: Job,
+        retry_at: datetime | None = None,
+        priority: int | None = None,
+        queue: str | None = None,
+        lock: str | None = None,
+    ) -> None:
+        """Let a job wait again."""
+        given = {"priority": priority, "queue": queue, "lock": lock}
+        await self._settle(job, "retry", retry_at=retry_at, **given)
+
+    async def take_from_dead(self, dead_s: float) -> None:
+        """Let the jobs of workers wait again that have been silent for so long."""
+        given = {"retry_at": None, "queue": None, "lock": None}
+        for job in await self.get_stalled_jobs(
+            seconds_since_heartbeat=dead_s, task_name=TASK
+        ):
+            if await self._settle(job, "retry", priority=AFTER_DEATH, **given):
+                log.warning(
+                    "the worker %s counts as dead; its run %s waits for another one",
+                    job.worker_id or "of a deleted row",
+                    decode_name(job.lock or "")[:100],
+                )
+
+    async def owns(self, job: Job) -> bool:
+        """Whether this worker still has a job.
+
+        Raises:
+            StoreUnavailable: The database does not say.
+        """
+        try:
+            return await self._run(job, "owned")
+        except ConnectorException as error:
+            raise StoreUnavailable("the database of the jobs is away") from error
+
+    async def _settle(self, job: Job, what: str, **given: Any) -> bool:
+        """Run a statement on a job if its worker still has it, as soon as the database is there."""
+        while True:
+            try:
+                return await self._run(job, what, **given)
+            except ConnectorException:
+                self.absent_at = monotonic()
+                await asyncio.sleep(AGAIN_S)
+
+    async def _run(self, job: Job, what: str, **given: Any) -> bool:
+        whose = {"worker_id": job.worker_id, "attempts": job.attempts}
+        rows = await self.connector.execute_query_all_async(
+            SQL["mine"] + SQL[what], job_id=job.id, **whose, **given
+        )
+        return bool(rows)
+
+    async def update_heartbeat(self, worker_id: int) -> None:
+        """Say that a worker is alive; without an error, which would end it."""
+        try:
+            await super().update_heartbeat(worker_id)
+        except ConnectorException:
+            self.absent_at = monotonic()
+
+    async def list_jobs_to_abort_async(self, queue: str | None = None) -> Iterable[int]:
+        """Return the jobs whose end was asked for; none while the database is away."""
+        try:
+            return await super().list_jobs_to_abort_async(queue)
+        except ConnectorException:
+            return []
+
+    async def listen_for_jobs(
+        self,
+        *,
+        on_notification: NotificationCallback,
+        queues: Iterable[str] | None = None,
+    ) -> None:
+        """Listen, again and again: a notification only saves the wait for the next poll."""
+        while True:
+            with suppress(ConnectorException):
+                await super().listen_for_jobs(
+                    on_notification=on_notification, queues=queues
+                )
+            await asyncio.sleep(AGAIN_S)
+
+    async def compare(self) -> None:
+        """Compare what runs here with what the database says that this process has.
+
+        What another worker has got is lost. What nobody performs waits again, once it was seen twice: the answer to a
+        fetch may be lost.
+        """
+        held = dict(self.held)
+        workers = [*{self._worker_id, *(job.worker_id for job, _ in held.values())}]
+        rows = await self.connector.execute_query_all_async(
+            SQL["held"], workers=workers
+        )
+        ours = {(row["id"], row["attempts"]): Job.from_row(row) for row in rows}
+        for attempt in held.keys() - ours.keys():
+            held[attempt][1].lost.set()
+        strays = ours.keys() - self.held.keys()
+        for attempt in strays & self._strays:
+            await self.retry_job(ours[attempt])
+        self._strays = strays
+
+
+async def _keep_up(jobs: OwnedJobs, timing: Timing) -> None:
+    """Do what procrastinate leaves to its application: look for dead workers, and beat while this one stops.
+
+    Nobody is judged before the database has been in reach for two heartbeats: all who live have beaten by then.
+    """
+    while True:
+        # a worker of procrastinate that stops sends no heartbeat while its last jobs run
+        for worker_id in {job.worker_id for job, _ in jobs.held.values()}:
+            if worker_id is not None:
+                await jobs.update_heartbeat(worker_id)
+        try:
+            await jobs.compare()
+            if monotonic() - jobs.absent_at > 2 * timing.beat_s + AGAIN_S:
+                await jobs.take_from_dead(timing.dead_s)
+        except ConnectorException as error:
+            log.warning("cannot look for dead workers: %s", error.__cause__ or error)
+        await asyncio.sleep(timing.sweep_s)

@@ -21,7 +21,7 @@ from handrail.core.flow import Rules
 from handrail.core.history import sanitize
 from handrail.core.structured_output import track_output
 from handrail.dialects.boundaries import Boundaries
-from handrail.dispatch.choice import DEFAULT, open_dispatcher
+from handrail.dispatch.choice import prepare_queue
 from handrail.engine.engine import Engine, Pause, Verb
 from handrail.engine.resume import require_run
 from handrail.engine.scoped_store import qualify_name
@@ -33,6 +33,7 @@ from handrail.parsing.names import nearest
 from handrail.ports import SubmittedRunStore
 from handrail.records import StoredRun, Submission, new_run_id
 from handrail.runs import Run
+from handrail.stores.durable import DurableStore
 from handrail.surroundings.clock import monotonic
 
 _FIRST_LOOK_S = 0.05
@@ -101,12 +102,7 @@ def submit(
     tools = [tool.name for tool in engine.tools if engine.policy.sees(tool)]
     # in a thread: the first time, tables may have to be made
     yield engine.services.deciding_threads.call(partial(_prepare, engine.store_of_all))
-    submission = Submission(
-        dispatcher=DEFAULT,
-        queue=queue,
-        priority=priority,
-        tools=tools,
-    )
+    submission = Submission(queue=queue, priority=priority, tools=tools)
     try:
         yield store.submit_run(replace(record, owner=""), submission)
     except RunNameTaken:
@@ -118,15 +114,15 @@ def submit(
 
 
 _prepared: WeakSet[Any] = WeakSet()
-"""The stores whose dispatcher has its tables."""
+"""The stores that have the tables of their queue, as far as this process can make them."""
 
 
 def _prepare(store: object) -> None:
-    """Have the tables made of the dispatcher that a store's segments go to."""
-    if store not in _prepared:
-        # a process that lacks the store's dispatcher leaves its tables to those that have it
+    """Have the tables made in which the segments of a store wait."""
+    if isinstance(store, DurableStore) and store not in _prepared:
+        # a process without procrastinate leaves them to the workers
         with suppress(ConfigError):
-            open_dispatcher(store).close()
+            prepare_queue(store)
         _prepared.add(store)
 
 

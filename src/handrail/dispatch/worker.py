@@ -28,7 +28,6 @@ from typing import Any, Protocol
 from msgspec.structs import replace
 from typing_extensions import Unpack
 
-from handrail.dispatch.choice import DEFAULT
 from handrail.dispatch.hand_backs import HandBackLog
 from handrail.dispatch.port import Dispatcher, HandBack, Running, Segment
 from handrail.dispatch.submitting import (
@@ -192,6 +191,8 @@ class Worker:
         """Return why the worker takes no segments, as a sentence; empty where it does."""
         if not self._is_working:
             return "the worker does not take segments"
+        if waits := self._dispatcher.why_waiting():
+            return waits
         if monotonic() - self._answered_at > MOST_SILENT_S:
             return f"the store has not answered for {MOST_SILENT_S:g} s"
         return ""
@@ -264,11 +265,9 @@ class Worker:
         self._answered_at = monotonic()
         if taken is None:
             return "nothing to do"
-        if monotonic() > running.sure_until:
+        if not await running.is_ours():
             running.lost.set()
-            raise HandBack(
-                "the worker that took it was frozen, or cut off from its store"
-            )
+            raise HandBack("the worker that took it was frozen, and has lost it")
         record = taken.stored.record
         if taken.submission.deaths > MOST_TAKEOVERS or record.status == "poisoned":
             return await self._poison(record, segment)
@@ -427,7 +426,7 @@ class Worker:
             await asyncio.sleep(SWEEP_PAUSE_S)
 
     async def _sweep(self) -> int:
-        count = await wait_for(self._store.sweep_submitted(DEFAULT))
+        count = await wait_for(self._store.sweep_submitted())
         self._answered_at = monotonic()
         if count:
             log.info("runs that go on after a wait: %d", count)

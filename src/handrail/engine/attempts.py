@@ -248,7 +248,7 @@ class Attempts(Struct, eq=False):
         if until is not None and type(outcome) is Unfinished:
             outcome = Raised(RuntimeError("the tool cancelled itself"))
         outcome = watcher.let_pass(tool, outcome)
-        if tool.breaker:
+        if tool.limits.breaker:
             self._note_reach(tool, outcome)
         if type(outcome) is Raised and not isinstance(outcome.error, ToolError):
             with watcher.within_trace(state):
@@ -282,7 +282,7 @@ class Attempts(Struct, eq=False):
             diagnosis = retries.diagnose(outcome, tool.name, tool.timeout_s)
             code = diagnosis.failure.code
             if diagnosis.passing and (not diagnosis.worded or code == Code.UNAVAILABLE):
-                limits.note_failed(tool.name, tool.breaker, self.now())
+                limits.note_failed(tool.name, tool.limits.breaker, self.now())
             else:
                 limits.note_reached(tool.name)
 

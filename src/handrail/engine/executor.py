@@ -627,8 +627,9 @@ class BatchExecutor:
             self.answer_pending(state, pending, True)
             return
         now = self.engine.now()
-        deciding = tool.with_injected(self.active.injected)
-        key = (self.engine.scope, deciding.resolve_rate_key(call.arguments))
+        rules = tool.with_injected(self.active.injected).call_rules
+        counted_for = rules.resolve_rate_key(tool.with_defaults(call.arguments))
+        key = (self.engine.scope, counted_for)
         most_s = min(tool.timeout_s, self.active.settings.deadline.at - now)
         wait_s = self.engine.services.limits.wait_s(
             tool.name, key, tool.rate_limit, now=now, most_s=most_s
@@ -1000,7 +1001,7 @@ class BatchExecutor:
         if not (types and type(outcome) is Raised and isinstance(outcome.error, types)):
             return outcome
         self.active.note_passed(outcome.error)
-        if tool.interrupts == "before":
+        if tool.write.interrupts == "before":
             return Raised(NoEffect("INTERRUPTED", f"`{tool.name}` was interrupted."))
         return Unfinished(End.STOPPED, cancelled=True)
 

@@ -33,6 +33,7 @@ class Lease:
     """
 
     __slots__ = (
+        "_is_confirmed",
         "_renewal_s",
         "_until",
         "attempt",
@@ -51,6 +52,7 @@ class Lease:
         self.doubtful = False
         """Whether an attempt before the newest one may have taken effect."""
         self._until = asked + claim.lease_s
+        self._is_confirmed = claimed.state is not ClaimState.CHECK
         if claimed.state is ClaimState.CHECK:
             # it counts from when the requests of its earlier owners can no longer arrive
             self._until += max(0.0, claimed.left_s - LEASE_BEYOND_TIMEOUT_S)
@@ -93,9 +95,13 @@ class Lease:
         """Whether an attempt that starts now ends before whoever finds this process dead may do the write again.
 
         Only class `verify` relies on that: whoever takes such a write over looks for it once the tool's time is over.
+        Nobody waits for an owner who seems to have died before it started anything, so one who has taken a write over
+        asks the store once more before it starts.
         """
         if self.claim.replay != "verify":
             return True
+        if not self._is_confirmed:
+            return False
         ends = monotonic() + timeout_s + LEASE_BEYOND_TIMEOUT_S
         return ends <= self._until + _LATE_S
 
@@ -107,7 +113,11 @@ class Lease:
         answer = store.renew(
             Renew(claim.scope, claim.key, self.claimed.fence, lease_s, claim.locks)
         )
-        return then(answer, partial(self._extended, at + lease_s))
+        return then(answer, partial(self._confirmed, at + lease_s))
+
+    def _confirmed(self, until: float, held: bool) -> bool:
+        self._is_confirmed = True
+        return self._extended(until, held)
 
     def _extended(self, until: float, held: bool) -> bool:
         self._until = max(self._until, until) if held else float("-inf")

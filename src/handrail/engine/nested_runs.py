@@ -54,6 +54,7 @@ from handrail.runs import Run
 from handrail.surroundings.clock import monotonic
 from handrail.tools.function_tool import FunctionTool
 from handrail.tools.keys import digest
+from handrail.tools.settings import Sends, Write
 from handrail.workers.threads import waiting_for_tools
 
 T = TypeVar("T")
@@ -345,14 +346,16 @@ def agent_tool(
         fn = ask_blocking
     fn.__doc__ = _DOCSTRING.format(description=description)
     declared: dict[str, Any] = (
-        {"replay": "key", "key_ttl_s": KEY_TTL_S} if effect == "write" else {}
+        {"replay": "key", "write": Write(key_ttl_s=KEY_TTL_S)}
+        if effect == "write"
+        else {}
     )
     return FunctionTool(
         fn,
         name=name,
         effect=effect,
         # the label of the agent's run is that of its answer
-        trust="trusted",
+        sends=Sends(trust="trusted"),
         timeout_s=timeout_s,
         **declared,
     )

@@ -10,6 +10,7 @@ from handrail.context import Context
 from handrail.core import results
 from handrail.errors import ToolError
 from handrail.tools.function_tool import FunctionTool
+from handrail.tools.settings import Limits, Sends, Write
 
 
 def read_result(
@@ -46,7 +47,7 @@ READ_RESULT = FunctionTool(
     read_result,
     effect="read",
     # what it reads on has come into the run before, with its own label
-    trust="trusted",
-    repeatable=True,
-    result_bytes=48 * 1024,
+    sends=Sends(trust="trusted"),
+    write=Write(repeatable=True),
+    limits=Limits(result_bytes=48 * 1024),
 )

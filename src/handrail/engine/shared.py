@@ -146,7 +146,7 @@ class SharedResources:
 
     def _pool_for(self, tool: BaseTool) -> ProcessPool:
         """Return the workers that reach the files which a tool declares: all files, unless it declares some."""
-        if not (tool.mounts or tool.writable):
+        if not (tool.sandbox.mounts or tool.sandbox.writable):
             return self.processes
         declared = declared_files(tool)
         with self._guard:

@@ -1,7 +1,8 @@
 """The writes of a run that its tools can take back, offered to a person.
 
-A write declares `compensate=`, a function that gets its arguments and its `result`. Undoing is a write like any other,
-with a key of its own, so that it happens at most once too; whether it restores the world is up to the tool.
+A write declares `hr.Write(compensate=...)`, a function that gets its arguments and its `result`. Undoing is a write
+like any other, with a key of its own, so that it happens at most once too; whether it restores the world is up to the
+tool.
 Undoing a write frees its key, so that the same write can be made again.
 
 Rule 1: the ledger says what has happened, not the journal: a process may have died between the two. Only `done` writes
@@ -32,6 +33,7 @@ from handrail.ports import LedgerStore
 from handrail.records import StoredRun, WriteRecord
 from handrail.tools import keys
 from handrail.tools.function_tool import FunctionTool
+from handrail.tools.settings import Write
 from handrail.tools.tool import BaseTool, missing_injection
 from handrail.tools.toolset import Toolset
 from handrail.workers.threads import ThreadPool
@@ -130,7 +132,7 @@ class _Writes:
         ]
         if not matching and by_code:
             fingerprint = keys.fingerprint(
-                call.tool.name, call.tool.version, call.arguments, call.identity
+                call.tool.name, call.tool.write.version, call.arguments, call.identity
             ).hex()
             matching = [write for write in of_tool if write.fingerprint == fingerprint]
             equal = [
@@ -164,7 +166,7 @@ def _match_writes(
         parsed = parse_call(call, tools, finish)
         if (
             isinstance(parsed, Failure)
-            or parsed.tool.compensate is None
+            or parsed.tool.write.compensate is None
             or step.turn < stored.record.forked_at
         ):
             continue  # what comes before a fork is its parent's
@@ -217,7 +219,7 @@ def make_undo_tool(
         MissingInjection: `compensate` takes a value that `injected` does not have.
     """
     tool: BaseTool = Toolset(with_steps(tools))[undo.tool]
-    compensate: Callable[..., Any] = tool.compensate or _nothing_to_do
+    compensate: Callable[..., Any] = tool.write.compensate or _nothing_to_do
     bound = tool.bind(dict(undo.arguments))
     arguments = {} if isinstance(bound, Failure) else dict(bound)
     for name in tool.injected_into(compensate):
@@ -242,7 +244,7 @@ def make_undo_tool(
         key=key.replace("{", "{{").replace("}", "}}"),
         timeout_s=tool.timeout_s,
         # two writes of one tool are two things to take back, however alike they are
-        version=key,
+        write=Write(version=key),
     )
 
 

@@ -309,7 +309,7 @@ def _perform_calls(
 def _may_send(turn: Turn, tools: Toolset) -> bool:
     """Whether a call of a turn may send something, so that it matters what its run has read."""
     called = [tools.resolve(call.name) for call in turn.calls]
-    return any(isinstance(tool, BaseTool) and tool.sends for tool in called)
+    return any(isinstance(tool, BaseTool) and tool.sends_out for tool in called)
 
 
 # ---------------------------------------------------------------------- runs of a model

@@ -27,7 +27,7 @@ from typing import Any
 
 from msgspec import Struct, field
 from msgspec.json import encode
-from msgspec.structs import asdict, astuple, fields, replace
+from msgspec.structs import asdict, astuple, replace
 
 from handrail.calls import TRUSTED, Label, Media, ToolCall, ToolResult
 from handrail.core.budgets import Budget
@@ -101,13 +101,12 @@ def budget_as_json(budget: Budget) -> dict[str, Json]:
 
 def budget_from_json(body: Json) -> Budget:
     """Return a budget from a journal; unknown members are left out."""
-    names = {each.name for each in fields(Budget)}
     with _reading("a budget", body) as members:
         return Budget(
             **{
                 name: _parse_amounts(value)
                 for name, value in members.items()
-                if name in names
+                if name in Budget.__struct_fields__
             }
         )
 

@@ -9,12 +9,12 @@ Rule 2: a rule looks at values only; it imports nothing, runs nothing, asks nobo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
 
-from handrail.errors import Json
+from handrail.errors import ConfigError, Json
 from handrail.linting import (
     declarations,
     definitions,
@@ -24,8 +24,9 @@ from handrail.linting import (
     wording,
 )
 from handrail.linting.findings import SEVERITIES, Cost, Finding, Place, Report, Settings
-from handrail.linting.rule import Noticed, Rule, define
+from handrail.linting.rule import Noticed, Rule
 from handrail.linting.subjects import Subject
+from handrail.parsing import names
 from handrail.tools.toolset import Tools, Toolset
 
 __all__ = [
@@ -42,14 +43,6 @@ __all__ = [
     "read_subjects",
 ]
 
-_LOOK_UP = define("get_order", "Look an order up by its number.")
-_IGNORED_BADLY = Rule(
-    "ignore-unexplained", "warning", "a rule is ignored without a reason, or does not exist",
-    bad=[{**_LOOK_UP, "lint_ignore": {"when-to-use-missing": ""}},
-         {**_LOOK_UP, "lint_ignore": {"when-to-use": "It is the only tool."}}],
-    good=[{**_LOOK_UP, "lint_ignore": {"when-to-use-missing": "It is the only tool."}}],
-)  # fmt: skip
-
 RULES: Mapping[str, Rule] = {
     rule.id: rule
     for rule in (
@@ -57,7 +50,6 @@ RULES: Mapping[str, Rule] = {
         *parameters.RULES,
         *declarations.RULES,
         *sets.RULES,
-        _IGNORED_BADLY,
     )
 }
 
@@ -66,7 +58,7 @@ def lint(tools: Tools | Json, settings: Settings | None = None) -> Report:
     """Look at tools, or at definitions as JSON, and say what is wrong with them.
 
     Raises:
-        ConfigError: The JSON describes no tools.
+        ConfigError: The JSON describes no tools; or the settings ignore what is no rule, or give no reason.
     """
     return check_subjects(read_subjects(tools), settings or Settings())
 
@@ -84,14 +76,16 @@ def read_subjects(tools: Any) -> list[Subject]:
 
 
 def check_subjects(tools: Sequence[Subject], settings: Settings) -> Report:
-    """Apply every rule to these tools."""
-    reasons = {subject.name: subject.ignore for subject in tools}
+    """Apply every rule to these tools.
+
+    Raises:
+        ConfigError: The settings ignore what is no rule, or give no reason.
+    """
+    _check_ignores(settings)
     findings: list[Finding] = []
     ignored: list[Finding] = []
     for finding in _list_findings(tools, settings):
-        own = reasons.get(finding.tool, {}).get(finding.rule, "").strip()
-        reason = own or settings.reason_for(finding.tool, finding.rule)
-        if reason:
+        if reason := settings.reason_for(finding.tool, finding.rule):
             ignored.append(replace(finding, reason=reason))
         else:
             findings.append(finding)
@@ -103,7 +97,7 @@ def _list_findings(tools: Sequence[Subject], settings: Settings) -> list[Finding
     """Return the findings of all rules: by tool in their order, the worst of each tool first."""
     order = {subject.name: number for number, subject in enumerate(tools)}
     return sorted(
-        [*_apply_rules(tools, settings), *_check_ignores(tools, settings)],
+        _apply_rules(tools, settings),
         key=lambda each: (order.get(each.tool, -1), SEVERITIES.index(each.severity)),
     )
 
@@ -130,25 +124,17 @@ def _make_finding(rule: Rule, subject: Subject | None, noticed: Noticed) -> Find
     )
 
 
-def _check_ignores(tools: Sequence[Subject], settings: Settings) -> Iterator[Finding]:
-    """Yield the rules that are ignored without a reason, or do not exist: a misspelt one hides nothing."""
-    declared: Iterable[tuple[str, Place, Mapping[str, str]]] = [
-        *((subject.name, subject.place, subject.ignore) for subject in tools),
-        *((pattern, Place(), rules) for pattern, rules in settings.ignore.items()),
-    ]
-    for name, place, rules in declared:
+def _check_ignores(settings: Settings) -> None:
+    """Refuse rules that are ignored without a reason, or do not exist: a misspelt one hides nothing."""
+    for pattern, rules in settings.ignore.items():
         for rule, reason in rules.items():
             if rule not in RULES:
-                message = f"ignores `{rule}`, which is no rule"
-            elif not str(reason).strip():
-                message = f"ignores `{rule}` without a reason"
-            else:
-                continue
-            yield Finding(
-                rule=_IGNORED_BADLY.id,
-                severity="warning",
-                tool=name,
-                message=message,
-                rewrite=f'{rule} = "why it does not hold here"',
-                place=place,
-            )
+                near = names.nearest(rule, RULES)
+                hint = f" Did you mean `{near[0]}`?" if near else ""
+                raise ConfigError(
+                    f"lint ignores `{rule}` of {pattern!r}, which is no rule.{hint}"
+                )
+            if not reason.strip():
+                raise ConfigError(
+                    f"lint ignores `{rule}` of {pattern!r} without a reason; say why it does not hold there"
+                )

@@ -138,7 +138,7 @@ def _find_missing_destination(subject: Subject, _: Settings) -> Iterator[Noticed
         yield Noticed(
             "sends something, and none of its arguments says where by its name: a run that has read a stranger's words "
             "may send it anywhere unasked",
-            'destination="…", the argument that says where; `destination=()` if it always goes to the same place.',
+            'sends=hr.Sends(destination="…"), the argument that says where; `()` if it always goes to the same place.',
         )
 
 
@@ -147,7 +147,7 @@ def _find_foreign_answer(subject: Subject, _: Settings) -> Iterator[Noticed]:
         yield Noticed(
             "is a write whose answer counts as a stranger's words: after it, a run asks before it sends something to "
             "where nobody has named",
-            'trust="trusted" if only you write what it answers; else trust="untrusted".',
+            'sends=hr.Sends(trust="trusted") if only you write what it answers; else trust="untrusted".',
         )
 
 
@@ -228,7 +228,8 @@ def _find_refused_model(subject: Subject, _: Settings) -> Iterator[Noticed]:
         yield Noticed(
             "only a program may call it: where the provider runs none, the model is shown it and each of its calls is "
             "refused",
-            'callers=["direct", "program"], or show it only to models whose `Options.provider_tools` run programs.',
+            'limits=hr.Limits(callers=["direct", "program"]), or show it only to models whose `Options.provider_tools` '
+            "run programs.",
         )
 
 
@@ -279,16 +280,16 @@ RULES = (
         bad=[_tool("send_receipt", "Send the receipt of an order.", effect="write", key="receipt:{order_id}")],
         good=[
             _tool("send_receipt", "Send the receipt of an order.", effect="write", key="receipt:{order_id}",
-                  destination=[]),
+                  sends={"destination": []}),
             _tool("send_receipt", "Send the receipt of an order.", effect="write", key="receipt:{order_id}",
-                  egress=False),
+                  sends={"egress": False}),
         ],
     ),
     Rule(
         "answer-untrusted", "note", "it is a write, and nobody has declared who writes its answer",
         look=_find_foreign_answer,
         bad=[_tool("refund", _REFUND, effect="write", key="refund:{order_id}")],
-        good=[_tool("refund", _REFUND, effect="write", key="refund:{order_id}", trust="trusted"),
+        good=[_tool("refund", _REFUND, effect="write", key="refund:{order_id}", sends={"trust": "trusted"}),
               _tool("get_order", "Look an order up.", effect="read")],
     ),
     Rule(
@@ -301,7 +302,7 @@ RULES = (
     ),
     Rule(
         "direct-call-refused", "note", "only a program may call it", look=_find_refused_model,
-        bad=[_tool("get_order", "Look an order up.", effect="read", callers=["program"])],
-        good=[_tool("get_order", "Look an order up.", effect="read", callers=["direct", "program"])],
+        bad=[_tool("get_order", "Look an order up.", effect="read", limits={"callers": ["program"]})],
+        good=[_tool("get_order", "Look an order up.", effect="read", limits={"callers": ["direct", "program"]})],
     ),
 )  # fmt: skip

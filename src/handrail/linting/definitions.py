@@ -26,7 +26,7 @@ _OUTPUT_KEYS = (
     "response",
     "responseJsonSchema",
 )
-_OURS = ("effect", "key", "verify", "replay", "approve", "risk", "callers")
+_OURS = ("effect", "key", "verify", "replay", "approve", "risk", "limits")
 
 
 def read(document: Json, *, file: str = "", text: str = "") -> list[Subject]:
@@ -110,14 +110,7 @@ def _read_subject(entry: Mapping[str, Json], place: Place) -> Subject:
         place=place,
         fault=fault,
         written=entry,
-        ignore=_read_ignores(entry.get("lint_ignore")),
     )
-
-
-def _read_ignores(table: Json) -> Mapping[str, str]:
-    if not isinstance(table, dict):
-        return {}
-    return {rule: str(reason) for rule, reason in table.items()}
 
 
 def _read_schema(written: Any) -> tuple[Schema, str]:
@@ -131,6 +124,7 @@ def _read_schema(written: Any) -> tuple[Schema, str]:
 
 def _read_declaration(entry: Mapping[str, Json]) -> Declared | None:
     if any(key in entry for key in _OURS):
+        sends, limits = _read_object(entry, "sends"), _read_object(entry, "limits")
         asks = entry.get("approve") or entry.get("risk", "high") == "high"
         return Declared(
             "handrail",
@@ -145,11 +139,11 @@ def _read_declaration(entry: Mapping[str, Json]) -> Declared | None:
                 for setting in ("key", "resource")
                 if isinstance(entry.get(setting), str)
             },
-            egress=entry.get("egress"),
+            egress=sends.get("egress"),
             destinations=_find_destinations(entry),
-            callers=_read_texts(entry.get("callers")) or ("direct",),
+            callers=_read_texts(limits.get("callers")) or ("direct",),
             has_foreign_answer=entry.get("effect") in ("write", "destructive")
-            and not {"trust", "directory"} & entry.keys(),
+            and not {"trust", "directory"} & sends.keys(),
         )
     if "method" in entry:
         return Declared("openapi", openapi.EFFECTS.get(str(entry["method"])))
@@ -161,9 +155,15 @@ def _read_declaration(entry: Mapping[str, Json]) -> Declared | None:
 def _find_destinations(entry: Mapping[str, Json]) -> Sequence[str] | None:
     """Return which arguments say where it sends things; None where that is declared, or nobody can tell."""
     schema = entry.get("parameters")
-    if entry.get("destination") is not None or not isinstance(schema, Mapping):
+    declared = _read_object(entry, "sends").get("destination")
+    if declared is not None or not isinstance(schema, Mapping):
         return None
     return destinations.find_destinations(schema)
+
+
+def _read_object(entry: Mapping[str, Json], key: str) -> Mapping[str, Json]:
+    value = entry.get(key)
+    return value if isinstance(value, Mapping) else {}
 
 
 def _read_text(value: Json) -> str:

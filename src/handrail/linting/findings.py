@@ -142,7 +142,7 @@ class Settings(Struct, frozen=True):
         most_tools: How many tools a model is shown at once.
         most_parameters: Of one tool.
         most_tokens: Of one definition.
-        ignore: Tool, or a pattern as in file names -> rule -> reason. A rule without a reason is reported.
+        ignore: Tool, or a pattern as in file names -> rule -> reason.
     """
 
     users: Language | None = None

@@ -110,7 +110,7 @@ class Declared(Struct, frozen=True):
         finds_repeats: An equal call in another run counts as a repeat.
         egress: Whether its arguments leave to somebody, as declared; None where that follows from the effect.
         destinations: Its arguments that say where; None if that is unknown.
-        callers: Who of a model's side may call it; see `BaseTool.callers`.
+        callers: Who of a model's side may call it; see `Limits.callers`.
         has_foreign_answer: It is a write, and nobody has declared whether its answer is a stranger's words.
     """
 
@@ -138,7 +138,6 @@ class Subject(Struct, frozen=True, dict=True):
         has_output: It declares a schema or a text of what it returns.
         fault: Why it cannot be described to a model.
         written: The definition as it is in a file.
-        ignore: Rule -> reason, by the tool itself.
     """
 
     name: str
@@ -149,7 +148,6 @@ class Subject(Struct, frozen=True, dict=True):
     place: Place = field(default_factory=Place)
     fault: str = ""
     written: Mapping[str, Json] = field(default_factory=dict)
-    ignore: Mapping[str, str] = field(default_factory=dict)
     aliases: Sequence[str] = ()
     tool: BaseTool | None = None
 
@@ -209,11 +207,13 @@ def read_tool(tool: BaseTool) -> Subject:
     declared = Declared(
         "handrail",
         tool.effect,
-        recognizes_repeats=bool(tool.key or tool.verify or tool.replay),
+        recognizes_repeats=bool(
+            tool.key or tool.verify or tool.replay or tool.write.repeatable
+        ),
         asks=asks,
-        callers=tool.callers,
+        callers=tool.limits.callers,
         has_foreign_answer=tool.writes
-        and tool.trust is None
+        and tool.sends.trust is None
         and not _is_wordless(tool),
     )
     if not fault:
@@ -226,7 +226,6 @@ def read_tool(tool: BaseTool) -> Subject:
         has_output=bool(tool.docs.returns) or tool.returns is not None,
         place=_find_location(tool),
         fault=fault,
-        ignore=tool.lint_ignore,
         aliases=tool.aliases,
         tool=tool,
     )
@@ -236,7 +235,7 @@ def _is_wordless(tool: BaseTool) -> bool:
     """Whether the results of a tool are trusted: those of a directory, and nothing, true and false."""
     hints = getattr(inspect.unwrap(tool.run), "__annotations__", {})
     returned = hints.get("return", "")
-    return tool.directory or returned in (None, bool, "None", "bool")
+    return tool.sends.directory or returned in (None, bool, "None", "bool")
 
 
 def _add_injected(declared: Declared, tool: BaseTool) -> Declared:
@@ -253,10 +252,10 @@ def _add_injected(declared: Declared, tool: BaseTool) -> Declared:
             for setting in ("key", "resource")
             if getattr(tool, setting)
         },
-        finds_repeats=tool.writes and tool.repeat_window_s > 0,
-        egress=tool.egress,
+        finds_repeats=tool.writes and tool.write.repeat_window_s > 0,
+        egress=tool.sends.egress,
         # declared as none, it is meant so
-        destinations=None if tool.destination is not None else tool.destinations,
+        destinations=None if tool.sends.destination is not None else tool.destinations,
     )
 
 

@@ -10,8 +10,6 @@ from collections.abc import Mapping
 
 from msgspec import Struct, field
 
-from handrail import plugins
-
 
 class ProviderRow(Struct, frozen=True):
     """Where a provider is, and which environment variables say otherwise or hold its key.
@@ -139,11 +137,5 @@ ROWS: Mapping[str, ProviderRow] = {
 }
 """By the name before the colon of a model's name: `openai:NAME`."""
 
-MODELS: Mapping[str, str] = {
-    **dict.fromkeys(ROWS, "handrail.models.providers:PROVIDERS"),
-    **dict.fromkeys(
-        (name for name in plugins.PROMPTS if name not in ROWS),
-        "handrail_openmodels.completion:COMPLETIONS",
-    ),
-}
+MODELS: Mapping[str, str] = dict.fromkeys(ROWS, "handrail.models.providers:PROVIDERS")
 """What makes the models of each name. A provider precedes a prompt dialect of its name: `mistral:NAME` asks Mistral."""

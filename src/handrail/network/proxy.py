@@ -159,7 +159,6 @@ class EgressProxy:
             argv=[python, "-I", "-S", _RELAY, *job.argv],
             files={**job.files, _RELAY: relay, _ADDRESS: address},
             mounts=[*job.mounts, self._folder],
-            warm=None,  # its program is now this command
         )
 
     def _url(self, port: int) -> str:

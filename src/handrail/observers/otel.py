@@ -474,7 +474,9 @@ class RunSpans:
             name = f"{name} {self._text(tool.name)}"
             attributes[names.TOOL_TYPE] = tool.trace_type
             attributes[names.TOOL_DESCRIPTION] = self._text(tool.description)
-            attributes[names.MAX_ATTEMPTS] = 1 if tool.writes else tool.max_attempts
+            attributes[names.MAX_ATTEMPTS] = (
+                1 if tool.writes else tool.limits.max_attempts
+            )
             if tool.permission is not None:
                 attributes[names.PERMISSION] = tool.permission
         if self._tracing.agent_name:

@@ -33,11 +33,8 @@ from handrail.sandboxes.limits import (
     TMP_BYTES,
     process_limits,
 )
-from handrail.sandboxes.warm import WARM
 
 _BOX = "/box"
-_OF_WARM = ("CAP_SYS_ADMIN", "CAP_NET_ADMIN", "CAP_SETFCAP")
-"""What a warm process needs to wall in those that it forks; in the namespaces of its box alone."""
 _IN_MEMORY = (_BOX, "/tmp", "/dev/shm")
 _ENVIRONMENT = {"PATH": "/usr/bin:/bin", "HOME": _BOX, "LANG": "C.UTF-8"}
 
@@ -61,44 +58,7 @@ class Bubblewrap(Struct, frozen=True):
 
     def run(self, job: SandboxJob, cancelled: Event) -> JobEnded:
         """See `Sandbox.run`."""
-        if job.warm is not None:
-            ended = _run_warm(self.python, job, cancelled)
-            if ended is not None:
-                return ended
         return _run_in_box(self.python, job, cancelled)
-
-
-def _run_warm(python: str, job: SandboxJob, cancelled: Event) -> JobEnded | None:
-    """Run a job in a process forked from a warm one; None when it has to take a box of its own."""
-    process = WARM.find(job, lambda: [*_box_command(python, job.mounts, None), python])
-    if process is None:
-        return None
-    launch = Launch(
-        command=(),
-        folder="/",
-        environment=_ENVIRONMENT,
-        limits=_limits(job),
-        seccomp_filter=seccomp.filter_here(),
-        most_inodes=dict.fromkeys(_IN_MEMORY, MAX_INODES),
-    )
-    try:
-        ended = process.run(job, launch, cancelled)
-    finally:
-        WARM.give_back(process)
-    if ended is not None and not _was_lost_unstarted(ended):
-        return ended
-    if process.check_ended():
-        WARM.give_up(job, process)
-    return None
-
-
-def _was_lost_unstarted(ended: JobEnded) -> bool:
-    """Whether a forked process died before it ran anything, as when the warm one is killed: it writes first of all."""
-    return ended.end == "lost" and not ended.stdout
-
-
-def _limits(job: SandboxJob) -> dict[str, int]:
-    return {**process_limits(job), "RLIMIT_NPROC": MAX_PROCESSES}
 
 
 def _run_in_box(python: str, job: SandboxJob, cancelled: Event) -> JobEnded:
@@ -118,26 +78,15 @@ def _run_in_box(python: str, job: SandboxJob, cancelled: Event) -> JobEnded:
             ],
             folder="/",
             environment=_ENVIRONMENT,
-            limits=_limits(job),
+            limits={**process_limits(job), "RLIMIT_NPROC": MAX_PROCESSES},
             pass_fds=[filter_fd],
             most_inodes=dict.fromkeys(_IN_MEMORY, MAX_INODES),
         )
         return run_job(job, launch, cancelled)
 
 
-def _box_command(
-    python: str, mounts: Sequence[str], filter_fd: int | None
-) -> Sequence[str]:
-    """Return the command that makes the box; what runs in it follows.
-
-    Args:
-        filter_fd: Where the filter is read. None for the box of a warm process, which runs nothing of a model or a
-            stranger: it is root of the box, and gives what it forks the walls that are left out here.
-    """
-    walls = ["--disable-userns", "--seccomp", str(filter_fd)]
-    if filter_fd is None:
-        walls = ["--uid", "0", "--gid", "0"]
-        walls += [word for each in _OF_WARM for word in ("--cap-add", each)]
+def _box_command(python: str, mounts: Sequence[str], filter_fd: int) -> Sequence[str]:
+    """Return the command that makes the box, whose filter is read at `filter_fd`; what runs in it follows."""
     as_nobody = [
         "setpriv",
         "--reuid",
@@ -160,7 +109,7 @@ def _box_command(
         "--size", str(TMP_BYTES), "--tmpfs", "/tmp", "--size", str(BOX_BYTES), "--tmpfs", _BOX,
         *(word for each in mounts if not Path(each).is_relative_to("/usr") for word in ("--ro-bind", each, each)),
         "--remount-ro", "/",
-        "--chdir", _BOX, "--cap-drop", "ALL", *walls, "--",
+        "--chdir", _BOX, "--cap-drop", "ALL", "--disable-userns", "--seccomp", str(filter_fd), "--",
     ]  # fmt: skip  # an option and its value on one line
 
 

@@ -8,14 +8,10 @@ from handrail.ports import Sandbox
 from handrail.sandboxes.bubblewrap import Bubblewrap
 from handrail.sandboxes.container import ContainerSandbox
 from handrail.sandboxes.process import ProcessSandbox
-from handrail_toolbox.sandboxes.monty import MontySandbox
-from handrail_toolbox.sandboxes.wasm import WasmSandbox
 
 KNOWN: Mapping[str, Sandbox] = {
     "container": ContainerSandbox(),
     "bubblewrap": Bubblewrap(),
     "process": ProcessSandbox(),
-    "wasm": WasmSandbox(),
-    "monty": MontySandbox(),
 }
 """By name."""

@@ -20,7 +20,7 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from threading import Event, Thread
-from typing import IO, Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct, field
 
@@ -60,23 +60,6 @@ class Launch(Struct, frozen=True):
     pass_fds: Sequence[int] = ()
     report_fd: int | None = None
     most_inodes: Mapping[str, int] = {}  # a Struct copies it
-
-
-class SupervisorProcess(Protocol):
-    """The process of a supervisor: a child of ours, or a process that a warm one has forked."""
-
-    @property
-    def pid(self) -> int: ...
-    @property
-    def stdin(self) -> IO[bytes] | None: ...
-    @property
-    def stdout(self) -> IO[bytes] | None: ...
-    @property
-    def stderr(self) -> IO[bytes] | None: ...
-    def poll(self) -> int | None: ...
-    def wait(self) -> int: ...
-    def send_signal(self, sig: int) -> None: ...
-    def kill(self) -> None: ...
 
 
 @cache
@@ -119,24 +102,7 @@ def run_job(job: SandboxJob, launch: Launch, cancelled: Event) -> JobEnded:
     finally:
         os.close(report_end)
     inside = report_end if launch.report_fd is None else launch.report_fd
-    order = make_order(job, launch, inside)
-    return watch_job(process, report, job, order, cancelled, over)
-
-
-def watch_job(
-    process: SupervisorProcess,
-    report: int,
-    job: SandboxJob,
-    order: bytes,
-    cancelled: Event,
-    over: Event,
-) -> JobEnded:
-    """Send a running supervisor its order, and watch it to its end.
-
-    Args:
-        report: Where its report is read; closed afterwards.
-        over: Set when it has ended.
-    """
+    order = _make_order(job, launch, inside)
     watch = _Watch(process, report, job, order)
     has_ended = False
     try:
@@ -150,35 +116,28 @@ def watch_job(
 
 
 def _start(launch: Launch, report_fd: int, over: Event) -> subprocess.Popen[bytes]:
-    renumbered = {} if launch.report_fd is None else {"REPORT_FD": str(report_fd)}
-    return start_with_empty_key_ring(
-        over,
-        launch.command,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        bufsize=0,
-        pass_fds=[report_fd, *launch.pass_fds],
-        cwd=launch.folder,
-        start_new_session=True,
-        env={"PATH": "/usr/bin:/bin"} | renumbered,
-    )
-
-
-def start_with_empty_key_ring(
-    over: Event, command: Sequence[str], **settings: Any
-) -> subprocess.Popen[bytes]:
-    """Start the command with an empty session key ring; the settings are those of `subprocess.Popen`.
+    """Start the command of a launch with an empty session key ring.
 
     A process inherits the key ring of the thread that starts it, so a new thread first joins an empty one. The thread
     stays until the job is `over`, because the kernel takes it for the parent with which the process is to die.
     """
+    renumbered = {} if launch.report_fd is None else {"REPORT_FD": str(report_fd)}
     started: Future[subprocess.Popen[bytes]] = Future()
 
     def start() -> None:
         try:
             confinement.join_empty_key_ring()
-            process = subprocess.Popen(command, **settings)
+            process = subprocess.Popen(
+                launch.command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                bufsize=0,
+                pass_fds=[report_fd, *launch.pass_fds],
+                cwd=launch.folder,
+                start_new_session=True,
+                env={"PATH": "/usr/bin:/bin"} | renumbered,
+            )
         except BaseException as error:
             started.set_exception(error)
             return
@@ -189,7 +148,7 @@ def start_with_empty_key_ring(
     return started.result()
 
 
-def make_order(job: SandboxJob, launch: Launch, report_fd: int) -> bytes:
+def _make_order(job: SandboxJob, launch: Launch, report_fd: int) -> bytes:
     """Return the order to the supervisor; see its head for the records."""
     numbers = {
         "most_bytes": job.returned_bytes,
@@ -258,7 +217,7 @@ class _Watch:
 
     def __init__(
         self,
-        process: SupervisorProcess,
+        process: subprocess.Popen[bytes],
         report: int,
         job: SandboxJob,
         order: bytes,
@@ -301,7 +260,7 @@ class _Watch:
     def _run_to_end(self, deadline: float, cancelled: Event) -> bool:
         """Read and write until the process has ended; False when it did not within its grace."""
         next_look = 0.0
-        while not self._has_ended():
+        while self._process.poll() is None:
             # returns early when the process ends, where `_exit` reports that
             self._step(LOOK_S)
             now = monotonic()
@@ -323,22 +282,11 @@ class _Watch:
 
     def _wait_for_end(self, deadline: float) -> bool:
         """Read and write until the process, which was asked to end, has ended; False when it has not in time."""
-        while not self._has_ended():
+        while self._process.poll() is None:
             self._step(LOOK_S)
             if monotonic() > deadline:
                 return False
         return True
-
-    def _has_ended(self) -> bool:
-        """Whether the supervisor has ended.
-
-        One that was forked by a warm process has nothing left to do once it has closed its report: what it started has
-        ended, and the kernel takes its namespaces apart. Nobody needs to wait for that.
-        """
-        if self._process.poll() is not None:
-            return True
-        is_forked = hasattr(self._process, "exit_fd")
-        return is_forked and self._report.fileno() not in self._open
 
     def _step(self, within_s: float) -> None:
         for number, _ in self._poll.poll(max(0.0, within_s) * 1000):
@@ -409,14 +357,11 @@ class _Watch:
         )
 
 
-def _open_exit(process: SupervisorProcess) -> int | None:
+def _open_exit(process: subprocess.Popen[bytes]) -> int | None:
     """Return a descriptor that becomes readable when a process ends; None where the system has none.
 
     Without it the end is noticed at the next look: 25 ms later on average.
     """
-    forked = getattr(process, "exit_fd", None)
-    if forked is not None:
-        return os.dup(forked)
     try:
         return os.pidfd_open(process.pid)
     except (AttributeError, OSError):  # Linux 5.3 has it; a container may refuse it
@@ -470,7 +415,7 @@ def is_below(name: str) -> bool:
     )
 
 
-def _kill(process: SupervisorProcess) -> None:
+def _kill(process: subprocess.Popen[bytes]) -> None:
     """Kill a process and everything below it."""
     if process.poll() is None:
         with suppress(ProcessLookupError, PermissionError):

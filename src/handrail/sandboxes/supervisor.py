@@ -28,7 +28,7 @@ import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from handrail.sandboxes.confinement import drop_rights
 
@@ -39,27 +39,10 @@ _LOOK_S = 0.02
 
 
 def main() -> None:
-    """Run the order on stdin."""
-    carry_out(read_order(), _start_program)
-
-
-def read_order() -> dict[str, dict[str, bytes]]:
-    """Return the order on stdin: of each kind, what lies under which name."""
+    """Run the order on stdin, and report."""
     order: dict[str, dict[str, bytes]] = {}
     for kind, name, data in _records_of_stdin():
         order.setdefault(kind, {})[name] = data
-    return order
-
-
-def carry_out(
-    order: dict[str, dict[str, bytes]],
-    start: Callable[[dict[str, dict[str, bytes]]], int],
-) -> None:
-    """Run an order, and report.
-
-    Args:
-        start: Starts the program, and returns the number of its process, a child of this one.
-    """
     if "seccomp_filter" in order:
         # Before the program starts: it runs as the same user, and could write into a supervisor with more rights.
         drop_rights(order["seccomp_filter"][""])
@@ -68,7 +51,7 @@ def carry_out(
         _write_file(name, data)
     if "adopt" in order:
         adopt_orphans()
-    exit_code = _run(order, start)
+    exit_code = _run(order)
     end_everything()
     report = b""
     if _has_too_many_files(order):
@@ -128,16 +111,13 @@ def _write_file(name: str, data: bytes) -> None:
         file.write(data)
 
 
-def _run(
-    order: dict[str, dict[str, bytes]],
-    start: Callable[[dict[str, dict[str, bytes]]], int],
-) -> int | None:
+def _run(order: dict[str, dict[str, bytes]]) -> int | None:
     """Run the program; return its exit code, None when it has to be ended."""
     ended, tell = os.pipe()
     os.set_blocking(tell, False)
     signal.set_wakeup_fd(tell, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    program = start(order)
+    program = _start_program(order)
     os.write(tell, b"\0")  # one that was there before may have ended before we listened
     while not _has_too_many_files(order):
         ready, _, _ = select.select(
@@ -172,35 +152,24 @@ def _start_program(order: dict[str, dict[str, bytes]]) -> int:
 def _exec_program(order: dict[str, dict[str, bytes]]) -> None:
     """Replace this new process by the program; never returns."""
     try:
-        become_program(order)
+        signal.set_wakeup_fd(-1)
+        # the last two Python ignores for itself
+        for each in (signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ):
+            signal.signal(each, signal.SIG_DFL)
+        os.setsid()
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        # the limit itself could be a thousand million
+        os.closerange(3, max(256, int(order["report_fd"][""]) + 1))
+        _set_limits({name: int(most) for name, most in order.get("limit", {}).items()})
         argv = [os.fsdecode(each) for _, each in sorted(order["arg"].items())]
-        os.execvpe(argv[0], argv, environment_of(order))
+        environment = {
+            name: os.fsdecode(value) for name, value in order["environment"].items()
+        }
+        os.execvpe(argv[0], argv, environment)
     except OSError as error:
         os.write(2, f"it could not be started: {error.strerror}\n".encode())
     finally:
         os._exit(127)
-
-
-def become_program(order: dict[str, dict[str, bytes]]) -> None:
-    """Give this new process the signals, the streams and the limits of a program.
-
-    Raises:
-        OSError: The kernel refused it.
-    """
-    signal.set_wakeup_fd(-1)
-    # the last two Python ignores for itself
-    for each in (signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ):
-        signal.signal(each, signal.SIG_DFL)
-    os.setsid()
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    # the limit itself could be a thousand million
-    os.closerange(3, max(256, int(order["report_fd"][""]) + 1))
-    _set_limits({name: int(most) for name, most in order.get("limit", {}).items()})
-
-
-def environment_of(order: dict[str, dict[str, bytes]]) -> dict[str, str]:
-    """Return the environment of the program."""
-    return {name: os.fsdecode(value) for name, value in order["environment"].items()}
 
 
 def _set_limits(limits: dict[str, int]) -> None:

@@ -119,25 +119,6 @@ class Signature(Struct, frozen=True, dict=True):
             return self._bind_as_json(arguments, error)
         return bound if self.model is None else {self.names[0]: bound}
 
-    @cached_property
-    def as_written(self) -> bool:
-        """Whether `bind` only adds the defaults to a plain object that fits the schema.
-
-        That is where every parameter is a text, a whole number, a boolean, nothing or one of some such values, or a
-        list of these or a dict of them by name: there pydantic has nothing to turn into anything. A fraction is none of
-        them, for `2` may be sent in its place. See `strictjson.load_plain_object`.
-        """
-        return (
-            all(map(_is_unchanged_by_binding, self.visible.values()))
-            and self.model is None
-            and _AS_WRITTEN.issuperset(map(type, self.defaults.values()))
-        )
-
-    @cached_property
-    def takes_scalars(self) -> bool:
-        """Whether no parameter is a list or a dict, as far as `as_written` holds."""
-        return not any(map(_holds_container, self.visible.values()))
-
     @property
     def _fields(self) -> Mapping[str, Any]:
         """The hints as pydantic takes them, with their defaults."""
@@ -455,28 +436,6 @@ def _add_default(hint: Any, default: Any) -> Any:
     if not isinstance(default, pydantic_fields.FieldInfo):
         default = pydantic.Field(default=default)
     return Annotated[hint, default]
-
-
-_AS_WRITTEN = frozenset((str, int, bool, type(None)))
-
-
-def _is_unchanged_by_binding(hint: Any) -> bool:
-    origin = get_origin(hint)
-    parts = get_args(hint)
-    if origin is typing.Literal:
-        return _AS_WRITTEN.issuperset(map(type, parts))
-    if origin is Union or origin is UnionType or origin is list:
-        return all(map(_is_unchanged_by_binding, parts))
-    if origin is dict:
-        return parts[0] is str and _is_unchanged_by_binding(parts[1])
-    return any(hint is each for each in _AS_WRITTEN)
-
-
-def _holds_container(hint: Any) -> bool:
-    origin = get_origin(hint)
-    if origin is Union or origin is UnionType:
-        return any(map(_holds_container, get_args(hint)))
-    return origin is list or origin is dict
 
 
 def _find_only_model(visible: Mapping[str, Any]) -> type[pydantic.BaseModel] | None:

@@ -101,18 +101,6 @@ class Checker:
         except (ValueError, TypeError, RecursionError) as error:
             return _refuse_unreadable(error)
 
-    @cached_property
-    def fits(self) -> Callable[[dict[str, Json]], bool]:
-        """Whether `check` would return a plain object as it is; see `strictjson.load_plain_object`.
-
-        May raise ValueError or TypeError.
-        """
-        closed = self._validator.is_valid
-        if not self._is_subtle:
-            return closed
-        original = self._original.is_valid
-        return lambda arguments: closed(arguments) and original(arguments)
-
     def compile(self) -> None:
         """Compile now, so that a mistake in the schema is raised now.
 

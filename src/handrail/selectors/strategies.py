@@ -26,6 +26,7 @@ from handrail.parsing.names import nearest
 from handrail.ports import Ranking, Selection
 from handrail.selectors.bm25 import Bm25
 from handrail.tools.function_tool import FunctionTool
+from handrail.tools.settings import Sends
 from handrail.tools.tool import BaseTool
 from handrail.tools.toolset import Toolset
 
@@ -189,7 +190,7 @@ class Searching(Ranked):
             search_tools,
             name=SEARCH,
             effect="read",
-            trust="trusted",
+            sends=Sends(trust="trusted"),
             description=f"Find tools among {len(tools)}, most of which are not listed here. Use it when none of the "
             "tools that you see does what is needed. Do not guess names of tools. The tools that are found can be "
             "called from the next turn on.",
@@ -250,7 +251,7 @@ class TwoStage:
             load_tools,
             name=LOAD,
             effect="read",
-            trust="trusted",
+            sends=Sends(trust="trusted"),
             description="Load tools before you call them; their parameters are shown from the next turn on. Load all "
             f"that you need at once. There are these:\n{list_tools(tools, self._most_lines)}",
             parameters=_one_argument("names", names),

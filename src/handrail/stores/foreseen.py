@@ -192,7 +192,7 @@ class ForeseenGroup:
         return now
 
     def now(self) -> float:
-        """See `database.Database.now`: whoever asks for it, such as a dispatcher, needs a transaction of the server."""
+        """See `database.Database.now`: whoever asks for it needs a transaction of the server."""
         raise Unforeseen
 
     def rows(self, names: Sequence[WriteName]) -> Iterable[Values]:

@@ -20,6 +20,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
+from hashlib import sha256
 from itertools import count
 from secrets import token_hex
 from typing import Any
@@ -31,6 +32,7 @@ from handrail.errors import ConfigError, StoreUnavailable, describe_install
 from handrail.process_identity import owner
 from handrail.stores.database import (
     RESULT_LIFETIME_S,
+    Database,
     Refused,
     RetryGroup,
     SavedResult,
@@ -41,7 +43,7 @@ from handrail.stores.foreseen import ENTER, ForeseenGroup, GroupAnswer, Recollec
 from handrail.stores.group_commit import Writer
 from handrail.stores.ledger import Restored, Row
 from handrail.stores.shared_log import SharedLog
-from handrail.stores.sql_values import row_values, statements
+from handrail.stores.sql_values import decode_name, encode_name, row_values, statements
 from handrail.surroundings.clock import monotonic, sleep
 
 try:
@@ -95,6 +97,20 @@ _READING = (
 _DELETING = "SELECT set_config('lock_timeout', '20ms', false), set_config('synchronous_commit', 'off', false)"
 
 
+# procrastinate's trigger makes a channel of the queue's name; a channel has at most 63 bytes, and
+# `procrastinate_queue_v1#` takes 23 of them.
+_MOST_QUEUE_BYTES = 40
+
+
+def job_queue(queue: str) -> str:
+    """Return how procrastinate names a queue: a long name by its digest."""
+    name = encode_name(queue)
+    if len(name.encode()) > _MOST_QUEUE_BYTES:
+        digest = sha256(queue.encode("utf-8", "surrogatepass")).hexdigest()
+        name = f"\x10{digest[:39]}"
+    return name
+
+
 class PostgresStore(SharedLog):
     """A store in a Postgres database. The schema `handrail` is made when it is not there.
 
@@ -115,6 +131,18 @@ class PostgresStore(SharedLog):
         self._url = url
         super().__init__(connection, connection.place)
         self.conninfo = connection.conninfo
+        self._has_queue = False
+
+    def _enqueue_segment(self, database: Database, segment: Sequence[Any]) -> bool:
+        """See `SubmittedRuns`: the segments are jobs of procrastinate, whose tables a worker makes."""
+        run_id, number, queue, lane = segment
+        if not self._has_queue:
+            [[self._has_queue]] = database.run(_SQL["has_queue"])
+        if not self._has_queue:
+            raise ConfigError("the tables of procrastinate are not there")
+        given = (run_id, number, job_queue(decode_name(queue)), queue, lane)
+        [[is_new]] = database.run(_SQL["enqueue"], given)
+        return bool(is_new)
 
     def open_writer(self) -> Writer:
         """See `DurableStore.open_writer`."""

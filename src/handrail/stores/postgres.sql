@@ -106,29 +106,12 @@ CREATE TABLE breakers(
   tool text COLLATE "C" PRIMARY KEY, failures bigint NOT NULL, most bigint NOT NULL, until double precision, tried double precision);
 -- Runs that workers carry out, until they are over; the columns of the model say how they wait for one that is away.
 CREATE TABLE submitted(
-  run_id text COLLATE "C" PRIMARY KEY, dispatcher text COLLATE "C" NOT NULL, queue text COLLATE "C" NOT NULL, priority bigint NOT NULL,
+  run_id text COLLATE "C" PRIMARY KEY, queue text COLLATE "C" NOT NULL, priority bigint NOT NULL,
   tools text COLLATE "C" NOT NULL, segment bigint NOT NULL, deaths bigint NOT NULL, woken bigint NOT NULL,
   wake_at double precision, note text COLLATE "C" NOT NULL, swept double precision NOT NULL, model_turn bigint NOT NULL DEFAULT 0,
   model_tries bigint NOT NULL DEFAULT 0, model_waited_s double precision NOT NULL DEFAULT 0) WITH (fillfactor = 80);
 CREATE INDEX submitted_swept ON submitted(swept);
 CREATE INDEX submitted_wake ON submitted(wake_at) WHERE wake_at IS NOT NULL;
--- `since` is from when on a worker knows that the store was in reach.
-CREATE TABLE workers(worker text COLLATE "C" PRIMARY KEY, beat double precision NOT NULL, since double precision);
--- Segments of runs that wait for a worker or are performed (`worker` is null while they wait), and which dispatcher has them.
--- `after_death` is whether the segment's last worker was found dead.
-CREATE TABLE segments(
-  id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, run_id text COLLATE "C" NOT NULL, number bigint NOT NULL,
-  queue text COLLATE "C" NOT NULL, scope text COLLATE "C" NOT NULL, priority bigint NOT NULL, turn bigint NOT NULL,
-  segment text COLLATE "C" NOT NULL, worker text COLLATE "C", attempt bigint NOT NULL DEFAULT 0,
-  cancelled bigint NOT NULL DEFAULT 0, since double precision NOT NULL,
-  after_death bigint NOT NULL DEFAULT 0, UNIQUE(run_id, number))
-  WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05);
-CREATE INDEX segments_turn ON segments(queue, turn, id) WHERE worker IS NULL;
-CREATE INDEX segments_scope ON segments(queue, scope, turn) WHERE worker IS NULL;
-CREATE INDEX segments_urgent ON segments(queue, scope, priority DESC, id) WHERE worker IS NULL;
-CREATE INDEX segments_running ON segments(queue, turn) WHERE worker IS NOT NULL;
-CREATE INDEX segments_held ON segments(worker) WHERE worker IS NOT NULL;
-CREATE TABLE dispatchers(one bigint PRIMARY KEY CHECK(one = 1), name text COLLATE "C" NOT NULL);
 -- Records that were committed while another process had the end of the audit log; see stores/shared_log.py.
 CREATE TABLE audit_pending(
   id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, writer text COLLATE "C" NOT NULL, number bigint NOT NULL,
@@ -495,3 +478,9 @@ ORDER BY ordinal_position
 -- size: The bytes of all our tables and their indexes.
 SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class AS c
 JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE n.nspname = 'handrail' AND c.relkind = 'r'
+
+-- has_queue: Whether the tables of procrastinate are there, and our function with them; see `dispatch/procrastinate.sql`.
+SELECT to_regproc('handrail_jobs.handrail_enqueue') IS NOT NULL
+
+-- enqueue: A segment, behind the others of its lane.
+SELECT handrail_jobs.handrail_enqueue(?, ?, ?, ?, ?)

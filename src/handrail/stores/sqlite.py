@@ -26,6 +26,7 @@ from handrail.errors import ConfigError, StoreUnavailable
 from handrail.process_identity import owner
 from handrail.stores.database import (
     RESULT_LIFETIME_S,
+    Database,
     Refused,
     RetryGroup,
     SavedResult,
@@ -87,6 +88,11 @@ class SqliteStore(DurableRuns):
         if not create and not file.exists():
             raise ConfigError(f"there is no store {file}")
         super().__init__(SqliteConnection(file, asks_often=True), f"sqlite:{file}")
+        self.file = file
+
+    def _enqueue_segment(self, database: Database, segment: Sequence[Any]) -> bool:
+        """See `SubmittedRuns`: the segments are rows of the store."""
+        return bool(database.run(_SQL["enqueue"], segment))
 
 
 class SqliteConnection:

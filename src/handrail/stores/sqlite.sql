@@ -78,27 +78,20 @@ CREATE TABLE breakers(
   tool TEXT PRIMARY KEY, failures INTEGER NOT NULL, most INTEGER NOT NULL, until REAL, tried REAL) WITHOUT ROWID;
 -- Runs that workers carry out, until they are over; the columns of the model say how they wait for one that is away.
 CREATE TABLE submitted(
-  run_id TEXT PRIMARY KEY, dispatcher TEXT NOT NULL, queue TEXT NOT NULL, priority INTEGER NOT NULL, tools TEXT NOT NULL,
+  run_id TEXT PRIMARY KEY, queue TEXT NOT NULL, priority INTEGER NOT NULL, tools TEXT NOT NULL,
   segment INTEGER NOT NULL, deaths INTEGER NOT NULL, woken INTEGER NOT NULL, wake_at REAL, note TEXT NOT NULL,
   swept REAL NOT NULL, model_turn INTEGER NOT NULL DEFAULT 0, model_tries INTEGER NOT NULL DEFAULT 0,
   model_waited_s REAL NOT NULL DEFAULT 0) WITHOUT ROWID;
 CREATE INDEX submitted_swept ON submitted(swept);
 CREATE INDEX submitted_wake ON submitted(wake_at) WHERE wake_at IS NOT NULL;
--- `since` is from when on a worker knows that the store was in reach.
-CREATE TABLE workers(worker TEXT PRIMARY KEY, beat REAL NOT NULL, since REAL) WITHOUT ROWID;
--- Segments of runs that wait for a worker or are performed (`worker` is null while they wait), and which dispatcher has them.
--- `after_death` is whether the segment's last worker was found dead.
+-- Segments of runs that wait for a worker, or that one has begun; `after_death` is whether its last worker has died in it.
 CREATE TABLE segments(
-  id INTEGER PRIMARY KEY AUTOINCREMENT, run_id TEXT NOT NULL, number INTEGER NOT NULL, queue TEXT NOT NULL,
-  scope TEXT NOT NULL, priority INTEGER NOT NULL, turn INTEGER NOT NULL, segment TEXT NOT NULL, worker TEXT,
-  attempt INTEGER NOT NULL DEFAULT 0, cancelled INTEGER NOT NULL DEFAULT 0, since REAL NOT NULL,
-  after_death INTEGER NOT NULL DEFAULT 0, UNIQUE(run_id, number));
-CREATE INDEX segments_turn ON segments(queue, turn, id) WHERE worker IS NULL;
-CREATE INDEX segments_scope ON segments(queue, scope, turn) WHERE worker IS NULL;
-CREATE INDEX segments_urgent ON segments(queue, scope, priority DESC, id) WHERE worker IS NULL;
-CREATE INDEX segments_running ON segments(queue, turn) WHERE worker IS NOT NULL;
-CREATE INDEX segments_held ON segments(worker) WHERE worker IS NOT NULL;
-CREATE TABLE dispatchers(one INTEGER PRIMARY KEY CHECK(one = 1), name TEXT NOT NULL);
+  id INTEGER PRIMARY KEY, run_id TEXT NOT NULL UNIQUE, number INTEGER NOT NULL, queue TEXT NOT NULL, lane TEXT NOT NULL,
+  turn INTEGER NOT NULL, due REAL NOT NULL DEFAULT 0, attempt INTEGER NOT NULL DEFAULT 0,
+  begun INTEGER NOT NULL DEFAULT 0, after_death INTEGER NOT NULL DEFAULT 0);
+CREATE INDEX segments_turn ON segments(turn, id) WHERE begun = 0;
+CREATE INDEX segments_lane ON segments(queue, lane, turn) WHERE begun = 0;
+CREATE INDEX segments_begun ON segments(turn) WHERE begun = 1;
 
 -- made: The tables were made, in this version.
 INSERT INTO schema_version(version, at) VALUES (?1, (julianday('now') - 2440587.5) * 86400.0)
@@ -144,3 +137,18 @@ DELETE FROM kept WHERE (run_id, handle) IN (
 -- kept: A long result that has not expired.
 SELECT body FROM kept WHERE run_id = ?1 AND handle = ?2
   AND expires >= (julianday('now') - 2440587.5) * 86400.0
+
+-- enqueue: A segment, behind the others of its lane, and not before the turn that runs now: lanes take turns. The next one
+-- of a run replaces that which is under way.
+WITH new(run_id, number, queue, lane) AS (VALUES (?, ?, ?, ?)),
+present(turn) AS (SELECT coalesce(
+  (SELECT turn FROM segments WHERE begun = 1 ORDER BY turn DESC LIMIT 1),
+  (SELECT turn FROM segments WHERE begun = 0 ORDER BY turn, id LIMIT 1), 0)),
+own(turn) AS (SELECT max(present.turn, coalesce((
+  SELECT s.turn + 1 FROM segments AS s INDEXED BY segments_lane
+  WHERE s.begun = 0 AND s.queue = new.queue AND s.lane = new.lane ORDER BY s.turn DESC LIMIT 1), 0)) FROM new, present)
+INSERT INTO segments(run_id, number, queue, lane, turn)
+SELECT new.run_id, new.number, new.queue, new.lane, own.turn FROM new, own WHERE true
+ON CONFLICT(run_id) DO UPDATE SET number = excluded.number, queue = excluded.queue, lane = excluded.lane,
+  turn = excluded.turn, due = 0, attempt = 0, begun = 0, after_death = 0 WHERE excluded.number > segments.number
+RETURNING 1

@@ -6,8 +6,8 @@ one worker.
 Rule 1: a run and the segment that carries it on are changed in one transaction: neither is there without the other.
 Rule 2: whoever may enqueue a segment holds the run's row first. So an answer that comes while a worker ends its segment
         is found by one of the two, and never by neither.
-Rule 3: a segment goes to the kind of dispatcher that the run was submitted with, whichever process enqueues it. If that
-        kind is not installed there, the next sweep of a worker enqueues it: no person's decision fails for that.
+Rule 3: where segments cannot be enqueued yet, since no worker has made their tables, the first sweep of one enqueues
+        them: no person's decision fails for that.
 Rule 4: a run that must wait for a lease has no segment meanwhile, so no worker can die in it. A sweep enqueues the
         same segment afterwards: earlier deaths in it still count. A run whose model is away waits in the same way, but
         the sweep enqueues its next segment: no worker died in this one.
@@ -22,7 +22,6 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from handrail import plugins
 from handrail.errors import ConfigError, RunNameTaken
 from handrail.journal.codec import model_key
 from handrail.records import (
@@ -68,6 +67,16 @@ class SubmittedRuns(SharedLimitRows):
     _submit: Callable[[Callable[[Any, float], Any]], Future[Any]]
     _load_stored: Callable[[Database, str], StoredRun | None]
 
+    def _enqueue_segment(self, database: Database, segment: Sequence[Any]) -> bool:
+        """Enqueue a segment by run, number, queue and lane, all encoded; return False where it is there.
+
+        The segments of a lane wait one behind the other, and lanes take turns.
+
+        Raises:
+            ConfigError: There are no tables for it yet.
+        """
+        raise NotImplementedError
+
     def submit_run(
         self, record: RunRecord, submission: Submission
     ) -> Future[RunRecord]:
@@ -80,7 +89,6 @@ class SubmittedRuns(SharedLimitRows):
             encode_journal(record.input),
         )
         placed = (
-            submission.dispatcher,
             encode_name(submission.queue),
             submission.priority,
             encode_json(list(submission.tools)),
@@ -92,7 +100,7 @@ class SubmittedRuns(SharedLimitRows):
                 assert stored is not None
                 return stored.record.name_taken()
             database.run(_SQL["place"], (run_id, *placed, now))
-            self._enqueue(database, now, [run_id, 1, *placed[:3]])
+            self._enqueue(database, [run_id, 1, *placed[:2]])
             return replace(record, status="queued", epoch=1, created=now, updated=now)
 
         return self._submit(submit)
@@ -166,15 +174,15 @@ class SubmittedRuns(SharedLimitRows):
 
         return self._submit(write_note)
 
-    def sweep_submitted(self, dispatcher: str) -> Future[int]:
+    def sweep_submitted(self) -> Future[int]:
         """See `ports.SubmittedRunStore.sweep_submitted`."""
 
         def sweep(database: Database, now: float) -> int:
             count = 0
             for row in database.run(_SQL["expired"], (now, MAX_SWEPT)):
-                count += self._wake_up(database, row, now, dispatcher)
+                count += self._wake_up(database, row, now)
             for row in database.run(_SQL["stale"], (now - STALE_S, MAX_SWEPT)):
-                count += self._recover(database, row, now, dispatcher)
+                count += self._recover(database, row, now)
             return count
 
         return self._submit(sweep)
@@ -191,7 +199,7 @@ class SubmittedRuns(SharedLimitRows):
             if stored is None or not waits_for_model(stored, submission):
                 return False
             for row in database.run(_SQL["stop_waiting"], (now, run_id)):
-                self._enqueue(database, now, row)
+                self._enqueue(database, row)
                 return True
             return False
 
@@ -237,9 +245,7 @@ class SubmittedRuns(SharedLimitRows):
             return False
         return self._go_on(database, run_id, now)
 
-    def _wake_up(
-        self, database: Database, row: Sequence[Any], now: float, dispatcher: str
-    ) -> bool:
+    def _wake_up(self, database: Database, row: Sequence[Any], now: float) -> bool:
         """Let a run go on whose question has expired, or whose wait for a lease or a model is over."""
         run_id, *_, status, _ = row
         if status == "waiting":
@@ -247,7 +253,7 @@ class SubmittedRuns(SharedLimitRows):
             # each other.
             database.run(_SQL["expire"], (*_names_within(run_id), now))
             return self._wake(database, run_id, now)
-        is_enqueued = self._recover(database, row, now, dispatcher)
+        is_enqueued = self._recover(database, row, now)
         again_at = None
         if status == "queued" and not is_enqueued:
             # the worker that postponed it still holds the segment: for a moment, or because it is frozen
@@ -264,11 +270,9 @@ class SubmittedRuns(SharedLimitRows):
 
     def _enqueue_next(self, database: Database, run_id: str, now: float) -> None:
         [row] = database.run(_SQL["next"], (now, run_id))
-        self._enqueue(database, now, row)
+        self._enqueue(database, row)
 
-    def _recover(
-        self, database: Database, row: Sequence[Any], now: float, dispatcher: str
-    ) -> bool:
+    def _recover(self, database: Database, row: Sequence[Any], now: float) -> bool:
         """Enqueue a segment that is nowhere, or forget a run that is over; return whether something was enqueued."""
         run_id, number, queue, priority, status, woken = row
         if not database.run(_SQL["lock"], (now, run_id)):
@@ -276,8 +280,6 @@ class SubmittedRuns(SharedLimitRows):
         if status is None or status in _OVER:
             database.run(_SQL["forget"], (run_id,))
             return False
-        # a run that was submitted with dispatchers of another kind than the workers have now
-        database.run(_SQL["move"], (dispatcher, run_id))
         if status == "waiting":
             # An approved question is no reason to go on: a delivered result stays approved, and so does a call whose
             # tool has another description now.
@@ -285,25 +287,28 @@ class SubmittedRuns(SharedLimitRows):
                 return self._go_on(database, run_id, now)
             _set_wake_up(database, run_id, now)  # somebody may have resumed it by hand
             return False
-        return self._enqueue(
-            database, now, (run_id, number, dispatcher, queue, priority)
-        )
+        return self._enqueue(database, (run_id, number, queue, priority))
 
-    def _enqueue(self, database: Database, now: float, row: Sequence[Any]) -> bool:
-        """Enqueue a segment by run, number, kind of dispatcher, queue and priority."""
-        run_id, number, kind, queue, priority = row
-        segment = {
-            "run_id": decode_name(run_id),
-            "number": number,
-            "queue": decode_name(queue),
-            "priority": priority,
-        }
+    def _enqueue(self, database: Database, row: Sequence[Any]) -> bool:
+        """Enqueue a segment by run, number, queue and priority."""
+        run_id, number, queue, priority = row
+        segment = (run_id, number, queue, _lane_of(run_id, priority))
         try:
-            enqueue = plugins.load("segment_rows", kind)
-            return bool(enqueue(self, database, now, **segment))
-        except ConfigError:  # the kind is not installed here
+            return self._enqueue_segment(database, segment)
+        except ConfigError:
             database.run(_SQL["soon"], (run_id,))
             return False
+
+
+def _lane_of(run_id: str, priority: int) -> str:
+    """Return the lane of a run's segments: of its tenant, or of those of its tenant that do not wait behind the others.
+
+    >>> _lane_of("@acme/r_7", 0), _lane_of("@acme/r_7", 1), _lane_of("r_7", 0)
+    ('@acme', '@acme!', '')
+    """
+    # only the runs of a tenant have a name that begins so
+    tenant = run_id.partition("/")[0] if run_id.startswith("@") else ""
+    return f"{tenant}!" if priority > 0 else tenant
 
 
 def _postpone(
@@ -364,20 +369,8 @@ def _names_of_outer_runs(run_id: str) -> Iterator[str]:
 
 
 def _submission(row: Sequence[Any]) -> Submission:
-    (
-        _,
-        dispatcher,
-        queue,
-        priority,
-        tools,
-        segment,
-        deaths,
-        note,
-        wake_at,
-        *wait,
-    ) = row
+    _, queue, priority, tools, segment, deaths, note, wake_at, *wait = row
     return Submission(
-        dispatcher=dispatcher,
         queue=decode_name(queue),
         priority=priority,
         tools=tuple(json.loads(tools)),

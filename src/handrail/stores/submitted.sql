@@ -3,11 +3,11 @@ INSERT INTO runs(run_id, toolset, journal_v, input, created, updated, owner, sta
 VALUES (?, ?, ?, ?, ?, ?, '', 'queued', 1) ON CONFLICT(run_id) DO NOTHING RETURNING run_id
 
 -- place: How a submitted run is carried out.
-INSERT INTO submitted(run_id, dispatcher, queue, priority, tools, segment, deaths, woken, wake_at, note, swept)
-VALUES (?, ?, ?, ?, ?, 1, 0, 0, NULL, '""', ?)
+INSERT INTO submitted(run_id, queue, priority, tools, segment, deaths, woken, wake_at, note, swept)
+VALUES (?, ?, ?, ?, 1, 0, 0, NULL, '""', ?)
 
 -- placed: How runs are carried out.
-SELECT s.run_id, s.dispatcher, s.queue, s.priority, s.tools, s.segment, s.deaths, s.note,
+SELECT s.run_id, s.queue, s.priority, s.tools, s.segment, s.deaths, s.note,
   s.wake_at, s.model_turn, s.model_tries, s.model_waited_s FROM (VALUES (?)) AS n
 JOIN submitted AS s ON s.run_id = n.column1
 
@@ -22,7 +22,7 @@ UPDATE runs SET status = 'queued', updated = ? WHERE run_id = ? AND status = 'wa
 
 -- next: Number the next segment.
 UPDATE submitted SET segment = segment + 1, deaths = 0, woken = 0, wake_at = NULL, swept = ? WHERE run_id = ?
-RETURNING run_id, segment, dispatcher, queue, priority
+RETURNING run_id, segment, queue, priority
 
 -- postpone: Let a later sweep enqueue the same segment again, and note for people what the run waits for.
 UPDATE submitted SET wake_at = ?, swept = ?, note = ? WHERE run_id = ? RETURNING run_id
@@ -39,10 +39,7 @@ UPDATE submitted SET woken = woken WHERE run_id = ? RETURNING run_id
 
 -- stop_waiting: Somebody lets a run that waits for its model go on now. If that is away still, the waits begin with short ones.
 UPDATE submitted SET wake_at = NULL, note = '""', swept = ?, model_tries = CASE WHEN model_tries > 1 THEN 1 ELSE model_tries END
-WHERE run_id = ? AND wake_at IS NOT NULL RETURNING run_id, segment, dispatcher, queue, priority
-
--- move: The run's segments go to another kind of dispatcher.
-UPDATE submitted SET dispatcher = ? WHERE run_id = ? RETURNING run_id
+WHERE run_id = ? AND wake_at IS NOT NULL RETURNING run_id, segment, queue, priority
 
 -- soon: The next sweep looks at the run.
 UPDATE submitted SET swept = 0 WHERE run_id = ? RETURNING run_id

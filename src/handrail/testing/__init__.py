@@ -15,12 +15,13 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import Any, TypeAlias, cast
+from typing import Any, Protocol, TypeAlias, cast
 from urllib.parse import urlsplit
 from zlib import crc32
 
 from msgspec.structs import replace
 
+from handrail import plugins
 from handrail.calls import ToolCall
 from handrail.dialects import Envelope, ServerDialect, dialect
 from handrail.effects import Approval, AskHuman
@@ -28,10 +29,7 @@ from handrail.errors import ConfigError, Json, ModelError, SetupError
 from handrail.messages import AssistantMessage, Message, TextDelta, Turn, Usage
 from handrail.ports import Listener, Request
 from handrail.surroundings.clock import sleep, unix_time
-from handrail.testing.prefix_cache import PrefixCache
 from handrail.testing.serving import Handler, OwnedServer, Serving
-from handrail_openmodels.prompts.completion_wire import Completions, Generate
-from handrail_openmodels.prompts.dialect import PromptDialect
 
 Line: TypeAlias = (
     "str | ToolCall | Sequence[ToolCall] | Turn | Callable[[Sequence[Message]], Any]"
@@ -130,6 +128,37 @@ _PRESETS: Mapping[str, str] = {
 """The preset that asks in a dialect, where it is not called as the dialect is."""
 
 
+class RawWire(ServerDialect, Protocol):
+    """A wire that carries prompts: the next answer goes on where the prompt of the request ends.
+
+    Attributes:
+        one_call_each: A conversation in its prompts counts each call of an answer as an answer of its own.
+        stream_type: The content type of a stream.
+    """
+
+    @property
+    def one_call_each(self) -> bool: ...
+
+    @property
+    def stream_type(self) -> str: ...
+
+    def answering(self, body: Mapping[str, Json]) -> ServerDialect:
+        """Return this wire as it goes on after the prompt of a request."""
+        ...
+
+
+class UsageCounter(Protocol):
+    """Counts what a provider would charge for the input of a request."""
+
+    def count(self, wire: str, body: Mapping[str, Json]) -> Usage:
+        """Return the input of a request of a wire in tokens, and how much of it a cache would have given.
+
+        Raises:
+            ModelError: The provider would refuse the request.
+        """
+        ...
+
+
 def dialects_of_server(wire: str) -> list[ServerDialect]:
     """Return what a scripted server of that wire speaks first.
 
@@ -137,8 +166,8 @@ def dialects_of_server(wire: str) -> list[ServerDialect]:
         ConfigError: There is no such dialect, or a script cannot be told in it.
     """
     model_dialect = dialect(wire)
-    if isinstance(model_dialect, PromptDialect):
-        return [Completions(model_dialect), Generate(model_dialect)]
+    if wire in plugins.list_added("raw_wires"):
+        return [*plugins.load("raw_wires", wire)(model_dialect)]
     if wire not in WIRES:
         raise ConfigError(
             f"a script is not told in {wire!r}, but in {', '.join(WIRES)} and every prompt dialect"
@@ -156,7 +185,7 @@ class ScriptedServer(Serving):
         wire: The dialect that `model` speaks. Every other wire is answered too, each at its own path. A prompt dialect
             is spoken at `/v1/completions` and at Ollama's `/api/generate`.
         pause_s: Between two pieces of a stream, so that streaming can be seen.
-        cache: Counts the tokens of each request, and what a provider would have read from its cache.
+        cache: Counts what each request costs; without it an answer says how long it is, and no more.
 
     Attributes:
         requests: The bodies that it received, in order.
@@ -172,7 +201,7 @@ class ScriptedServer(Serving):
         faults: Iterable[Fault | None] = (),
         wire: str = "openai-chat",
         pause_s: float = 0.0,
-        cache: PrefixCache | None = None,
+        cache: UsageCounter | None = None,
     ) -> None:
         self.script = script
         self.cache = cache
@@ -181,8 +210,10 @@ class ScriptedServer(Serving):
         self.outage: Fault | None = None
         self.requests: list[dict[str, Json]] = []
         self.paths: list[str] = []
+        spoken = dialects_of_server(wire)
+        self.raw_wires = [] if wire in WIRES else cast("list[RawWire]", spoken)
         self.wires = [
-            *dialects_of_server(wire),
+            *spoken,
             *(cast(ServerDialect, dialect(each)) for each in WIRES),
         ]
         self._lock = Lock()
@@ -244,10 +275,11 @@ class _ModelHandler(Handler):
         except (ValueError, ModelError, SetupError) as error:
             self._refuse(wire, error)
             return
-        one_call_each = False
-        if isinstance(wire, Completions):
-            one_call_each = wire.prompt.template.single
-            wire = wire.answering(body)
+        one_call_each, kind = False, "text/event-stream"
+        for each in scripted.raw_wires:
+            if each is wire:
+                one_call_each, kind = each.one_call_each, each.stream_type
+                wire = each.answering(body)
         turn = line_for(scripted.script, messages, one_call_each=one_call_each)
         if scripted.cache is not None:
             try:
@@ -263,12 +295,7 @@ class _ModelHandler(Handler):
         )
         if options.stream:
             pieces = wire.encode_stream(turn, envelope, tools)
-            self._stream(
-                pieces,
-                "application/x-ndjson"
-                if isinstance(wire, Generate)
-                else "text/event-stream",
-            )
+            self._stream(pieces, kind)
         else:
             document = wire.encode_turn(turn, envelope, tools)
             self._send(200, json.dumps(document, ensure_ascii=False))

@@ -43,6 +43,7 @@ from handrail.ports import Listener, Model, Request
 from handrail.runtime import Runtime
 from handrail.sync import SyncRuntime
 from handrail.tools import keys
+from handrail.tools.settings import Limits, Sandbox
 from handrail.tools.tool import BaseTool
 from handrail.tools.toolset import Tools, Toolset
 
@@ -319,11 +320,9 @@ class Cassette:
         silent = tool.replace(
             verify=None,
             isolation="none",
-            mounts=(),
-            writable=(),
-            breaker=0,
+            sandbox=Sandbox(mounts=(), writable=()),
+            limits=Limits(breaker=0, max_attempts=1),
             blocking=False,
-            max_attempts=1,
         )
         vars(silent).update(
             opens=False, is_async=False, bind_call=partial(self._ready, tool)

@@ -134,12 +134,12 @@ def _unrepeatable(tool: BaseTool) -> Iterator[Missing]:
             "another run, or a start after a crash, cannot tell the same act from a new one",
             f'key="{tool.name}:{{{first}}}", and in it all that makes two acts two',
         )
-    if tool.one_request and len(lines := source_checks.requests_in(tool.run)) > 1:
+    if tool.write.one_request and len(lines := source_checks.requests_in(tool.run)) > 1:
         numbers = ", ".join(map(str, lines))
         yield Missing(
-            f"declares `one_request=True` and makes {len(lines)} (lines {numbers} of it): when a later one fails, the "
-            "write counts as not done and is started again",
-            "`raise hr.NoEffect(…)` where nothing happened, in place of `one_request=True`",
+            f"declares `hr.Write(one_request=True)` and makes {len(lines)} (lines {numbers} of it): when a later one "
+            "fails, the write counts as not done and is started again",
+            "`raise hr.NoEffect(…)` where nothing happened, in place of `hr.Write(one_request=True)`",
         )
 
 
@@ -166,7 +166,7 @@ def _racing(tool: BaseTool) -> Iterator[Missing]:
     if (
         tool.effect in ("write", "destructive")
         and not tool.resource
-        and tool.max_concurrency != 1
+        and tool.limits.max_concurrency != 1
     ):
         if isinstance(tool.key, str):
             parameters = sorted(names_in(tool.key))
@@ -180,9 +180,9 @@ def _racing(tool: BaseTool) -> Iterator[Missing]:
 
 
 def _too_large(tool: BaseTool) -> Iterator[Missing]:
-    if (tool.result_bytes or 0) > MOST_RESULT_BYTES:
+    if (tool.limits.result_bytes or 0) > MOST_RESULT_BYTES:
         yield Missing(
-            f"one result may take {tool.result_bytes:,} bytes of the context",
+            f"one result may take {tool.limits.result_bytes:,} bytes of the context",
             f"result_bytes={MOST_RESULT_BYTES} or less; the model reads on with `read_result`",
         )
 

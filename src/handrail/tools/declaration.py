@@ -1,4 +1,4 @@
-"""Whether a tool's declaration makes sense: each setting is of its kind, and none contradicts another.
+"""Whether the settings of a tool contradict each other, and what its rules look at.
 
 A declaration is checked when the tool is made, and refused with one sentence; no call has to fail for it.
 """
@@ -7,16 +7,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any
 
 from handrail import _lazy
-from handrail.calls import Confidentiality, Integrity
-from handrail.effects import Caller, EffectClass, Permission, Risk
 from handrail.errors import Json
 from handrail.parsing import names
-from handrail.sandboxes.levels import LEVELS, SANDBOXED
+from handrail.sandboxes.levels import SANDBOXED
 from handrail.tools import conditions, keys
+from handrail.tools.settings import KEY_TTL_S
 
 if TYPE_CHECKING:
     from handrail.network import egress
@@ -25,12 +23,6 @@ else:
 
 RULES = ("check", "approve", "key", "resource", "rate_key")
 """Settings that decide about a call by its arguments, and by the injected values that they name."""
-
-KEY_TTL_S = 24 * 3600.0
-"""For how long a service knows a key again, where nobody declares it."""
-
-Kind: TypeAlias = tuple[str, Callable[[Any], bool]]
-"""What a setting is, in words, and whether a value is one."""
 
 
 class SettingError(Exception):  # it carries an error, its cause
@@ -54,45 +46,8 @@ def is_async(function: object) -> bool:
     )
 
 
-def find_fault(
-    declared: Mapping[str, Any], usual: Mapping[str, Any] = MappingProxyType({})
-) -> str:
-    """Say what is wrong with a declaration, as the rest of a sentence about its tool; empty when nothing is.
-
-    Args:
-        declared: The settings of `BaseTool` with what they are; None of one that was left out.
-        usual: What each is where nobody declares it, which is not looked at again.
-    """
-    return (
-        _find_wrong_kind(declared, usual)
-        or _find_wrong_word(declared)
-        or _find_contradiction(declared)
-    )
-
-
-def _find_wrong_kind(declared: Mapping[str, Any], usual: Mapping[str, Any]) -> str:
-    for setting, (what, is_one) in _KINDS.items():
-        value = declared[setting]
-        if setting in usual and value is usual[setting]:
-            continue
-        if not _is_left_out(setting, value) and not is_one(value):
-            return f"`{setting}` is {what}, not {value!r}"
-    return ""
-
-
-def _find_wrong_word(declared: Mapping[str, Any]) -> str:
-    for setting, permitted in _WORDS.items():
-        word = declared[setting]
-        if not _is_left_out(setting, word) and word not in permitted:
-            return f"{setting} is {word!r}; it is one of {', '.join(permitted)}"
-    return ""
-
-
-def _is_left_out(setting: str, value: Any) -> bool:
-    return value is None and setting in _MAY_BE_LEFT_OUT
-
-
-def _find_contradiction(declared: Mapping[str, Any]) -> str:
+def find_contradiction(declared: Mapping[str, Any]) -> str:
+    """Say which settings of a declaration contradict each other, as the rest of a sentence; empty when none do."""
     if fault := _find_meaningless(declared):
         return fault
     if declared["mounts"] and declared["isolation"] == "none":
@@ -269,129 +224,6 @@ def is_open(described: Mapping[str, Json]) -> bool:
     return not described.get("properties") and more is not False
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _are_texts(value: Any) -> bool:
-    # looked at twice, a generator is empty
-    if not isinstance(value, Collection) or isinstance(value, str | bytes):
-        return False
-    return all(isinstance(each, str) for each in value)
-
-
-# which NaN is not
-_SECONDS: Kind = (
-    "a number of seconds above 0",
-    lambda value: _is_number(value) and value > 0,
-)
-_COUNT: Kind = (
-    "a whole number, at least 1",
-    lambda value: _is_whole(value) and value >= 1,
-)
-_FLAG: Kind = ("True or False", lambda value: isinstance(value, bool))
-_TEXT: Kind = ("text", lambda value: isinstance(value, str))
-_TEXTS: Kind = ("a list of texts", _are_texts)
-_CALLERS: Kind = (
-    f"a list of {' and '.join(map(repr, get_args(Caller)))}, or of one of them",
-    lambda value: (
-        _are_texts(value) and len(value) > 0 and {*value} <= {*get_args(Caller)}
-    ),
-)
-_TEXT_OR_TEXTS: Kind = (
-    "text or a list of texts",
-    lambda value: isinstance(value, str) or _are_texts(value),
-)
-_PATHS: Kind = (
-    "a list of files and folders",
-    lambda value: isinstance(value, Sequence) and not isinstance(value, str | bytes),
-)
-_FUNCTION: Kind = ("a function", callable)
-_HOSTS: Kind = (
-    "a list of hosts or an `Egress`",
-    lambda value: _are_texts(value) or isinstance(value, egress.Egress),
-)
-
-_KINDS: Mapping[str, Kind] = {
-    "name": _TEXT,
-    "timeout_s": _SECONDS,
-    "attempt_timeout_s": _SECONDS,
-    "key_ttl_s": _SECONDS,
-    "repeat_window_s": (
-        "a number of seconds, at least 0",
-        lambda value: _is_number(value) and value >= 0,
-    ),
-    "max_attempts": _COUNT,
-    "required_approvals": _COUNT,
-    "max_concurrency": _COUNT,
-    "result_bytes": _COUNT,
-    "memory_bytes": _COUNT,
-    "argument_bytes": (
-        "a whole number, at least 1,024",
-        lambda value: _is_whole(value) and value >= 1024,
-    ),
-    "argument_values": (
-        "a whole number, at least 500",
-        lambda value: _is_whole(value) and value >= 500,
-    ),
-    "breaker": (
-        "a whole number, at least 0",
-        lambda value: _is_whole(value) and value >= 0,
-    ),
-    "blocking": _FLAG,
-    "repeatable": _FLAG,
-    "inline_references": _FLAG,
-    "one_request": _FLAG,
-    "poll": _FLAG,
-    "ends_run": _FLAG,
-    "egress": _FLAG,
-    "directory": _FLAG,
-    "destination": _TEXT_OR_TEXTS,
-    "coerce": _FLAG,
-    "version": _TEXT,
-    "rate": _TEXT,
-    "rate_key": _TEXT,
-    "callers": _CALLERS,
-    "tags": _TEXTS,
-    "aliases": _TEXTS,
-    "after": _TEXT_OR_TEXTS,
-    "resource": _TEXT_OR_TEXTS,
-    "mounts": _PATHS,
-    "writable": _PATHS,
-    "network": _HOSTS,
-    "key": (
-        "a template or a function",
-        lambda value: isinstance(value, str) or callable(value),
-    ),
-    "approve": (
-        "True, False, a condition or a function",
-        lambda value: isinstance(value, bool | str) or callable(value),
-    ),
-    "verify": _FUNCTION,
-    "compensate": _FUNCTION,
-    "check": _FUNCTION,
-}
-_MAY_BE_LEFT_OUT = {
-    "attempt_timeout_s", "max_concurrency", "result_bytes", "rate", "rate_key", "resource", "key", "approve",
-    "verify", "compensate", "check", "effect", "permission", "risk", "replay", "on_repeat", "interrupts", "network",
-    "trust", "egress", "destination",
-}  # fmt: skip
-_WORDS: Mapping[str, Sequence[str]] = {
-    "effect": get_args(EffectClass),
-    "permission": get_args(Permission),
-    "risk": get_args(Risk),
-    "isolation": LEVELS,
-    "replay": ("key",),
-    "on_repeat": ("return_previous", "ask"),
-    "on_doubt": ("tell", "ask"),
-    "trust": get_args(Integrity),
-    "confidentiality": get_args(Confidentiality),
-    "interrupts": ("before",),
-}
 _OF_WRITES = (
     "key", "replay", "verify", "one_request", "compensate", "on_repeat", "on_doubt", "repeat_window_s",
 )  # fmt: skip

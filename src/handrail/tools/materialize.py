@@ -189,7 +189,12 @@ def _measure(value: Any, room: _Room) -> bool:
     size = 0
     # Go level by level: what is done for a whole level at once needs no step of Python for each value.
     level = [value]
+    depth = 0
     while level and values <= room.values and size <= room.bytes:
+        depth += 1
+        if depth == _DEEPEST and _holds_itself(value):
+            values, size = _count_unrolled(value)
+            break
         kinds = _find_kinds(level)
         if str in kinds:
             size += sum(map(len, [each for each in level if type(each) is str]))
@@ -365,7 +370,9 @@ def find_odd_objects(value: Any) -> Iterator[dict[Any, Any]]:
     """Yield the objects in a value that have a name which is no text; of one that contains itself, some twice."""
     level = [value]
     values = 0
-    while level and values <= MOST_VALUES:
+    for _ in range(_DEEPEST):
+        if not level or values > MOST_VALUES:
+            break
         values += len(level)
         kinds = _find_kinds(level)
         if kinds <= _SCALARS:
@@ -378,6 +385,9 @@ def find_odd_objects(value: Any) -> Iterator[dict[Any, Any]]:
         else:
             level = _open_level(level, MOST_VALUES).parts
 
+
+_DEEPEST = 300
+"""Levels of a value; pydantic writes no JSON that is deeper (255)."""
 
 _TEXTS = frozenset((str,))
 _SCALARS = frozenset((str, int, float, bool, type(None)))

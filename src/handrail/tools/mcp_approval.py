@@ -23,6 +23,7 @@ from handrail.effects import NotFound
 from handrail.errors import Json
 from handrail.messages import ALLOW_MCP_CALL
 from handrail.tools.function_tool import FunctionTool
+from handrail.tools.settings import Limits, Sends, Write
 
 _DIGEST_CHARS = 32
 
@@ -60,10 +61,9 @@ QUESTION = FunctionTool(
     # nobody here knows what the call does
     effect="destructive",
     approve=True,
-    destination="server",
-    trust="trusted",
-    callers=("program",),
-    repeatable=True,
+    sends=Sends(destination="server", trust="trusted"),
+    limits=Limits(callers=("program",)),
+    write=Write(repeatable=True),
     verify=_find_nothing,
     blocking=False,
 )

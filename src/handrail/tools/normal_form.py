@@ -34,6 +34,33 @@ _LONGEST_PLAIN_EXPONENT = 30
 _ANY_DAY = datetime(2000, 1, 2, tzinfo=UTC).date()
 
 
+def normalize_arguments(
+    arguments: dict[str, Json], bound: Mapping[str, Any]
+) -> dict[str, Json]:
+    """Return the arguments that decisions are made on: what the function gets, as JSON, defaults filled in.
+
+    Args:
+        arguments: As they were sent.
+        bound: As the function gets them.
+    """
+    if bound == arguments and SCALARS.issuperset(map(type, bound.values())):
+        return arguments
+    if len(bound) == 1:
+        (only,) = bound.values()
+        if isinstance(only, pydantic.BaseModel):
+            fields = only.model_dump(by_alias=True, warnings=False)
+            bound = fields if isinstance(fields, dict) else bound
+    normalized: dict[str, Json] = {}
+    for name, value in bound.items():
+        try:
+            normalized[name] = normalize(value)
+        except ValueError:
+            # a type without a JSON form: what was sent is all there is to look at
+            if name in arguments:
+                normalized[name] = arguments[name]
+    return normalized
+
+
 def normalize(value: Any) -> Json:
     """Return the JSON form of a Python value.
 

@@ -15,36 +15,31 @@ Rule 2: a tool that declares no effect counts as a write wherever safety matters
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from copy import copy
-from functools import partial
+from copy import copy, deepcopy
+from functools import cache, partial
 from itertools import takewhile
-from operator import attrgetter
-from pathlib import Path
-from types import MappingProxyType
 from typing import (
     TYPE_CHECKING,
+    Annotated,
     Any,
     ClassVar,
     Literal,
     Self,
-    TypeAlias,
     TypedDict,
     Unpack,
     get_type_hints,
 )
 
-import msgspec
-import pydantic
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from handrail._lazy import cached_property
-from handrail.calls import TRUSTED, Confidentiality, Integrity, Label, Page
+from handrail.calls import TRUSTED, Label, Page
 from handrail.context import Context, Injected
 from handrail.credentials.secret import Secret, reveal_all
 from handrail.effects import (
-    Caller,
     EffectClass,
     Permission,
     ReplayClass,
@@ -52,7 +47,6 @@ from handrail.effects import (
     Risk,
 )
 from handrail.errors import Failure, Json, MissingInjection, ToolDefinitionError
-from handrail.parsing import names, strictjson
 from handrail.sandboxes.levels import Isolation
 from handrail.schemas import hints, portability
 from handrail.schemas.docstrings import Docs
@@ -63,26 +57,35 @@ from handrail.tools import (
     declaration,
     destinations,
     keys,
-    normal_form,
     paging,
     rate_limits,
 )
-from handrail.tools.argument_copies import copy_arguments
 from handrail.tools.call_rules import CallRules
 from handrail.tools.injection import (
     find_injected_kind,
     find_secret_parameters,
     is_injected,
 )
-
-if TYPE_CHECKING:
-    from handrail.network.egress import Egress
-else:
-    Egress = Any  # few tools have a network of their own
+from handrail.tools.settings import (
+    CONDITION,
+    GROUP_OF,
+    GROUPS,
+    SECONDS,
+    TEMPLATE,
+    TEXT_OR_TEXTS,
+    TEXTS,
+    Kind,
+    Limits,
+    Sandbox,
+    Sends,
+    Write,
+    advise,
+    change_group,
+    find_kind,
+)
 
 DEFAULT_TIMEOUT_S = 30.0
 
-Fits: TypeAlias = Callable[[dict[str, Json]], bool]
 
 _IMMUTABLE = {str, int, float, bool, type(None)}
 
@@ -102,14 +105,8 @@ class CallTraits(Struct, frozen=True):
 
     name: str
     version: str
-    plain_check: Fits | None
-    defaults: dict[str, Any]
-    """The defaults of omitted arguments, for a tool that takes its arguments `as_written`; else empty."""
     writes: bool
-    only_reads: bool
     has_resource: bool
-    as_written: bool
-    takes_scalars: bool
     injects: bool
     opens: bool
     in_place: bool
@@ -123,7 +120,7 @@ class CallTraits(Struct, frozen=True):
     required_permission: Permission
     may_need_approval: bool
     may_ask_later: bool
-    sends: bool
+    sends_out: bool
     deferred: bool
     poll: bool
     replay_class: ReplayClass
@@ -131,15 +128,6 @@ class CallTraits(Struct, frozen=True):
     repeat_window_s: float
     key_ttl_s: float
     is_rated: bool
-
-
-class _Declaration(Struct, frozen=True):
-    """The state of a tool's declaration: checked, frozen, and the digest of its last description."""
-
-    checked: bool = False
-    frozen: bool = False
-    identity: Any = None
-    pin: str = ""
 
 
 class BaseTool:
@@ -171,121 +159,51 @@ class BaseTool:
     risk: Risk | None = None
     """By default low for a read, medium for a write, high for a destructive tool. Without an effect: medium for a
     function, high for a tool described by a schema. A person is asked before a call of high risk."""
-    timeout_s: float = DEFAULT_TIMEOUT_S
+    timeout_s: Annotated[float, SECONDS] = DEFAULT_TIMEOUT_S
     """Seconds that a call may take from its first start to its end, retries included."""
-    attempt_timeout_s: float | None = None
-    """Seconds that one attempt may take. Without it a hanging read uses up its `timeout_s` and is not retried."""
-    max_attempts: int = 3
-    """How many times at most a read is started, while it fails in a way that may be temporary."""
     isolation: Isolation = "none"
     """How strongly the tool is isolated; a level that this machine cannot give refuses the call."""
-    mounts: Sequence[str | Path] = ()
-    """Files and folders that an isolated tool can read, at their own paths, besides its own code. A tool of level
-    `process` that declares some, or `writable`, reaches no others of yours (Linux 6.2)."""
-    writable: Sequence[str | Path] = ()
-    """Files and folders that a tool of level `process` can change, and read."""
-    memory_bytes: int = 512 * 1024 * 1024
-    """The address space of each process of an isolated tool, and the memory of all of them together."""
-    network: Sequence[str] | Egress | None = None
-    """The hosts that an isolated tool can reach by HTTP and HTTPS, such as `["api.example.org"]`, or an `Egress`; none
-    by default. Its environment names the proxy for it."""
     blocking: bool = True
     """A sync tool may block, so it runs in a thread, and so do the functions of `check`, `approve` and `key`. False
     promises that all of these are quick; they then run in the thread of the runtime."""
-    key: str | Callable[..., str] | None = None
+    key: Annotated[str | Callable[..., str], TEMPLATE] | None = None
     """Names the act of a write across runs: `refund:{order_id}`, or a function of the arguments."""
     replay: Literal["key"] | None = None
     """`key`: the service recognises duplicates by `context.idempotency_key`; a lost answer is asked for again."""
-    key_ttl_s: float = declaration.KEY_TTL_S
-    """With `replay="key"`: seconds that the service remembers a key. A write that started longer ago is in doubt."""
     verify: Callable[..., Any] | None = None
     """Called after a lost answer with `(arguments, context)`: returns `Found(result)`, `NotFound()` or `Unknown()`."""
-    one_request: bool = False
-    """A call sends one request and changes nothing else: if it was not sent, or was refused, nothing happened."""
-    compensate: Callable[..., Any] | None = None
-    """Takes a write back, as `compensate(order_id=…, result=…)`. Offered to a person afterwards, see `Runtime.undo`."""
-    resource: str | Sequence[str] | None = None
+    resource: Annotated[str | Sequence[str], TEXT_OR_TEXTS] | None = None
     """What a call touches: `user:{user_id}`. Calls on one resource run in order; readers share it."""
-    approve: bool | str | Callable[..., bool] = False
+    approve: Annotated[bool | str | Callable[..., bool], CONDITION] = False
     """When a person must agree: always, under a condition (`amount > 100`), or when a function says so."""
-    required_approvals: int = 1
-    """How many different people must agree wherever somebody is asked; several, without `approve`, are always asked."""
     check: Callable[..., Any] | None = None
     """The tool's own rule over valid arguments: returns a sentence or raises `ToolError` to refuse, else None."""
-    after: str | Sequence[str] = ()
-    """Names of tools whose calls of the same turn must end first."""
-    inline_references: bool = False
-    """Replace `$var1.rate$` within a longer text, too, by the result that it names; an argument that is nothing else is
-    always replaced. Only for text such as a formula: text that a model quotes from others may hold such a mark."""
-    repeatable: bool = False
-    """Calls with the same arguments in one run are intended: perform each, instead of returning the first result."""
-    repeat_window_s: float = 0.0
-    """Seconds after its start for which a write with the same arguments counts as a repeat in other runs, too."""
-    on_repeat: Literal["return_previous", "ask"] | None = None
-    """What to do with a repeat: return the first result, or ask a person, the default of a destructive tool."""
-    on_doubt: Literal["tell", "ask"] = "tell"
-    """What to do with a write in doubt: tell the model, or let the run wait for a person to look."""
-    trust: Integrity | None = None
-    """Whether its results are the words of somebody whom you trust. By default they are `untrusted`: anybody may have
-    written what a read finds, what the far side answers to a write, or what is delivered. See `Policy.provenance`."""
-    confidentiality: Confidentiality = "public"
-    """`private`: numbers in its results leave only to a destination that the result names, or when a person agrees."""
-    directory: bool = False
-    """Its results name people and places to which things may be sent, as the user's own words do: contacts, the members
-    of a channel. They are trusted then. It must not repeat what it was asked with."""
-    egress: bool | None = None
-    """Whether its arguments leave to somebody: by default those of a write do, and of a read do not."""
-    destination: str | Sequence[str] | None = None
-    """The arguments that say where a call sends things. By default those of a type such as `guards.EmailAddress`, and
-    those that are called `to`, `recipient`, `email`, `url`, `channel`, `iban` and the like."""
     deferred: bool = False
     """Its result comes later, from outside, by `Runtime.deliver`; its call waits as for an approval. The body starts
     what is to give the result (its own value is not used), and for a write it does so at most once."""
-    interrupts: Literal["before"] | None = None
-    """`before`: an exception that leaves to the caller (`Runtime.calls`, `passes=`) is raised before the tool does
-    anything, so a write that was interrupted by one may run again."""
-    poll: bool = False
-    """The tool is meant to be called again and again; its repeated calls never count as a loop."""
     then: Then | None = None
     """The call that code makes whenever a call of this tool has succeeded."""
-    ends_run: bool = False
-    """A successful call ends the run: what it returns is the answer, and the model is not asked again."""
-    max_concurrency: int | None = None
-    """How many calls of it may be under way at once in this process; further calls wait in line."""
-    rate: str | None = None
-    """How often it may be started: `5/s`, `30/min`, `1000/h`. More calls wait, or are refused with a time to wait."""
-    rate_key: str | None = None
-    """A template whose values each have a rate of their own: `{user_id}`."""
-    breaker: int = 5
-    """After this many attempts in a row that could not reach its service, it pauses for 30 s; 0 switches this off."""
-    callers: Sequence[Caller] = ("direct",)
-    """Who of a model's side may call it: the model itself (`direct`), a program that it writes and its provider runs
-    (`program`), or both. Other calls are refused with `NOT_PERMITTED`. Calls by code of yours are not bound by it."""
-    tags: Collection[str] = ()
+    tags: Annotated[Collection[str], TEXTS] = ()
     """Labels for `Toolset.filter`."""
-    aliases: Sequence[str] = ()
+    aliases: Annotated[Sequence[str], TEXTS] = ()
     """Words by which users ask for it, also in their own language: selectors find it by them."""
-    result_bytes: int | None = None
-    """How much of a result the model reads; the runtime's size otherwise."""
-    argument_bytes: int = 1024 * 1024
-    """How long the arguments of a call may be, as JSON in UTF-8."""
-    argument_values: int = 10_000
-    """How many keys and items the arguments of a call may hold."""
-    coerce: bool = True
-    """Accept text that is exactly a number, boolean, list or object where the schema wants one; the result says so."""
-    version: str = ""
-    """Part of a write's fingerprint: change it when the same arguments come to mean another act."""
     returns: Any = None
     """What it returns: a type or a JSON Schema; by default the function's hint. `handrail check --run` tests it."""
     examples: Sequence[Mapping[str, Json]] = ()
     """Arguments of calls that must work; `handrail check --run` makes them if the tool is a read."""
-    lint_ignore: Mapping[str, str] = MappingProxyType({})
-    """Rules of `handrail lint` that do not hold for it, each with the reason: `{"write-without-key": "..."}`."""
+    write: Write = Write()
+    """What happens when a write is asked for, repeated, interrupted, or its answer is lost."""
+    limits: Limits = Limits()
+    """When, how often and how long it is called, by whom, and how much goes in and out."""
+    sandbox: Sandbox = Sandbox()
+    """What it can reach where it is isolated."""
+    sends: Sends = Sends()
+    """Whose words its results are, and to whom its arguments go."""
 
     run: Callable[..., Any]
 
     _DECLARABLE: ClassVar[frozenset[str]]
-    _declaration: _Declaration
+    _declaration: Literal["changed", "checked", "frozen"]
 
     def __new__(cls, *_arguments: Any, **_settings: Any) -> Self:
         tool = super().__new__(cls)
@@ -299,9 +217,15 @@ class BaseTool:
                 raise ToolDefinitionError(
                     f"Tool {cls.name!r}: `{setting}` is a property; declare a value, which holds."
                 )
-        for name in sorted(_OWN.intersection(_own_names(cls))):
+        own = set(_own_names(cls))
+        for name in sorted(_OWN.intersection(own)):
             if not _is_hook(name, getattr(cls, name, None)):
                 raise _refuse_own(cls.name, name)
+        for name in sorted(GROUP_OF.keys() & own):
+            raise _refuse_ungrouped(cls.name, name)
+        for name in GROUPS.keys() & vars(cls).keys():
+            inherited = getattr(super(cls, cls), name)
+            setattr(cls, name, change_group(name, inherited, vars(cls)[name]))
 
     def __init__(self) -> None:
         self.validate_declaration()
@@ -313,7 +237,11 @@ class BaseTool:
         def __setattr__(self, name, value):
             if name in _OWN:
                 raise _refuse_own(self.name, name)
+            if name in GROUP_OF:
+                raise _refuse_ungrouped(self.name, name)
             self._prepare_change(name)
+            if name in GROUPS:
+                value = change_group(name, getattr(self, name), value)
             object.__setattr__(self, name, value)
 
         def __delattr__(self, name):
@@ -324,24 +252,18 @@ class BaseTool:
         """Refuse to change what a set holds, since people agreed to it; before that, have it checked again."""
         if name not in _DECLARED:
             return
-        if self._declaration.frozen:
+        if self._declaration == "frozen":
             raise ToolDefinitionError(
                 f"Tool {self.name!r}: `{name}` holds once a set has the tool; `tool.replace({name}=...)` makes another."
             )
-        if self._declaration.checked:
-            self._reset_declaration()
+        self._reset_declaration()
 
     def _reset_declaration(self) -> None:
         """Forget that the declaration was checked, and what followed from it."""
         # Past the class of a user that is a frozen dataclass, whose instances refuse assignments.
         for name in _DERIVED.intersection(vars(self)):
             object.__delattr__(self, name)
-        object.__setattr__(self, "_declaration", _Declaration())
-
-    def _note_declaration(self, **changes: Any) -> None:
-        object.__setattr__(
-            self, "_declaration", msgspec.structs.replace(self._declaration, **changes)
-        )
+        object.__setattr__(self, "_declaration", "changed")
 
     def _describe(
         self,
@@ -364,11 +286,10 @@ class BaseTool:
         """
         for setting, value in settings.items():
             if setting not in self._DECLARABLE:
-                near = names.nearest(setting, self._DECLARABLE)
-                hint = f" Did you mean `{near[0]}`?" if near else ""
                 name = getattr(run, "__name__", run)
                 raise ToolDefinitionError(
-                    f"Tool {name!r} declares `{setting}`, which no tool has.{hint}"
+                    f"Tool {name!r} declares `{setting}`, which no tool has."
+                    f"{advise(setting, self._DECLARABLE)}"
                 )
             setattr(self, setting, value)
 
@@ -378,10 +299,10 @@ class BaseTool:
         Raises:
             ToolDefinitionError: The declaration contradicts itself.
         """
-        if self._declaration.frozen:
+        if self._declaration == "frozen":
             return
         self.validate_declaration()
-        self._note_declaration(frozen=True)
+        object.__setattr__(self, "_declaration", "frozen")
         if self.then is not None:
             self.then.tool.freeze()
 
@@ -418,28 +339,27 @@ class BaseTool:
         Raises:
             ToolDefinitionError: It contradicts itself, or is for something that no tool has.
         """
-        if self._declaration.checked:
+        if self._declaration != "changed":
             return
         self._reset_declaration()
         if not callable(getattr(self, "run", None)):
             raise ToolDefinitionError(
                 f"{type(self).__name__} has no method `run`; write one with type hints."
             )
-        if fault := declaration.find_fault(self._settings(), _USUAL):
+        settings = self._settings
+        if fault := _find_wrong_kind(settings) or declaration.find_contradiction(
+            settings
+        ):
             raise ToolDefinitionError(f"Tool {self.name!r}: {fault}.")
-        if self.then is not None and not isinstance(self.then, Then):
-            raise ToolDefinitionError(
-                f"Tool {self.name!r}: `then` is a `Then(tool, arguments)`, not {self.then!r}."
-            )
         if rows := paging.find_rows(self.run):
             self._page(rows)
-        if self.required_approvals > 1 and not self.approve:
+        if self.write.required_approvals > 1 and not self.approve:
             self.approve = True
         self._compile_settings()
         if "parameters" in vars(self):  # they were looked at before this was declared
             self._check_names(self.parameters)
         self._check_functions()
-        self._note_declaration(checked=True)
+        object.__setattr__(self, "_declaration", "checked")
 
     def _page(self, rows: Callable[..., Any]) -> None:
         """Give a generator's rows page by page."""
@@ -448,7 +368,9 @@ class BaseTool:
                 f"Tool {self.name!r} is a generator, which runs only as far as it is read. Only a read can be one, "
                 'described by type hints and without isolation: declare effect="read", or return a list.'
             )
-        self.run = paging.make_pages(rows, self.result_bytes or paging.PAGE_BYTES)
+        self.run = paging.make_pages(
+            rows, self.limits.result_bytes or paging.PAGE_BYTES
+        )
         if self.returns is None:
             self.returns = Page
 
@@ -466,15 +388,8 @@ class BaseTool:
         Raises:
             ToolDefinitionError: One does not.
         """
-        if self._may_name_parameters():
-            getattr(self, "_names_checked")  # noqa: B009  # computed once, here
-
-    def _may_name_parameters(self) -> bool:
-        return any(getattr(self, setting) for setting in _NAMING)
-
-    @cached_property
-    def _names_checked(self) -> bool:
-        """Always true; see `check_names`."""
+        if not self._may_name_parameters():
+            return
         argument_names = self._argument_names()
         if argument_names is not None:
             described = {
@@ -482,9 +397,12 @@ class BaseTool:
                 "additionalProperties": False,
             }
             if not self._find_unknown_name(described):
-                return True
+                return
         # a name may be an alias, so describe the tool; that raises if it is not
-        return self.parameters is not None
+        getattr(self, "parameters")  # noqa: B009
+
+    def _may_name_parameters(self) -> bool:
+        return any(self._settings[setting] for setting in _NAMING)
 
     def _argument_names(self) -> Sequence[str] | None:
         """Return the names of the arguments; None where only the whole description has them."""
@@ -500,7 +418,7 @@ class BaseTool:
     def _check_functions(self) -> None:
         """Check the signatures of the functions among the settings."""
         functions = {
-            each: getattr(self, each)
+            each: self._settings[each]
             for each in ("check", "approve", "key", "compensate")
         }
         functions["then"] = self.then.arguments if self.then else None
@@ -533,7 +451,7 @@ class BaseTool:
         if not self._may_name_parameters():
             return ""
         return declaration.find_unknown_name(
-            self._settings(),
+            self._settings,
             described,
             injected=self.list_injected(),
             in_step=self._names_in_step(),
@@ -544,18 +462,13 @@ class BaseTool:
             return set()
         return self.then.names - {"result"}
 
+    @cached_property
     def _settings(self) -> dict[str, Any]:
-        """Return every setting but the description, with its value."""
-        return _USUAL | {each: getattr(self, each) for each in self._own_settings()}
-
-    def _own_settings(self) -> frozenset[str]:
-        """Return the names of the settings that the tool or a class below `BaseTool` sets, without the description."""
-        own = _SETTINGS.intersection(vars(self))
-        for kind in type(self).__mro__:
-            if kind is BaseTool:
-                break
-            own |= _SETTINGS.intersection(vars(kind))
-        return own
+        """Return every setting but the description and the groups, whose settings stand among the others."""
+        settings = {name: getattr(self, name) for name in _FLAT}
+        for group in GROUPS:
+            settings |= getattr(self, group).values()
+        return settings
 
     # ------------------------------------------------------------------ what a class of tools may do around its calls
 
@@ -572,83 +485,42 @@ class BaseTool:
         """Whether the tool counts as a write."""
         return self.effect != "read"
 
-    @cached_property
-    def plain_check(self) -> Fits | None:
-        """The check of the arguments, if only that and the policy decide about a call; else None.
-
-        A call may touch resources, if its arguments alone name them.
-        """
-        if self.concurrency_slot or self.isolation != "none":
-            return None
-        if self.resource and not self._names_resources:
-            return None
-        if self.writes and not self.has_default_key:
-            return None
-        if any(getattr(self, setting) for setting in _DECIDING):
-            return None
-        if "direct" not in self.callers:
-            return None
-        # A character takes at most four bytes, a value at least two characters.
-        longest = strictjson.MAX_PLAIN_CHARS
-        if self.argument_bytes < 4 * longest or self.argument_values < longest // 2:
-            return None
-        checks = self.check_arguments, self.check_rule
-        if [getattr(each, "__func__", None) for each in checks] != _CHECKS:
-            return None
-        return self.checker.fits
-
-    @cached_property
-    def call_traits(self) -> CallTraits:
-        """What every call reads of it."""
-        return CallTraits(
-            name=self.name,
-            version=self.version,
-            plain_check=self.plain_check,
-            defaults=self.signature.defaults if self.as_written else {},
-            writes=self.writes,
-            only_reads=self.only_reads,
-            has_resource=bool(self.resource),
-            as_written=self.as_written,
-            takes_scalars=self.takes_scalars,
-            injects=bool(self.injected_parameters),
-            opens=self.opens,
-            in_place=self.in_place,
-            is_async=self.is_async,
-            is_isolated=self.isolation != "none",
-            timeout_s=self.timeout_s,
-            attempt_timeout_s=self.attempt_timeout_s,
-            result_bytes=self.result_bytes,
-            label=self.label,
-            effective_risk=self.effective_risk,
-            required_permission=self.required_permission,
-            may_need_approval=bool(self.approve),
-            may_ask_later=self.may_ask_later,
-            sends=self.sends,
-            deferred=self.deferred,
-            poll=self.poll,
-            replay_class=self.replay_class,
-            repeatable=self.repeatable,
-            repeat_window_s=self.repeat_window_s,
-            key_ttl_s=self.key_ttl_s,
-            is_rated=self.rate_limit is not None,
-        )
-
-    @cached_property
-    def only_reads(self) -> bool:
-        """Whether its calls change nothing, send nothing and touch nothing that others touch."""
-        return not (self.writes or self.resource or self.sends)
-
     @property
     def has_default_key(self) -> bool:
         """Whether the key of a write is its place in the run."""
         resolves = getattr(self.resolve_key, "__func__", None)
         return not self.key and resolves is BaseTool.resolve_key
 
-    @property
-    def _names_resources(self) -> bool:
-        """Whether its templates name what a call touches, from nothing but the arguments."""
-        resolves = getattr(self.resolve_resources, "__func__", None)
-        return resolves is BaseTool.resolve_resources and not self.injected_in_rules
+    @cached_property
+    def call_traits(self) -> CallTraits:
+        """What every call reads of it."""
+        return CallTraits(
+            name=self.name,
+            version=self.write.version,
+            writes=self.writes,
+            has_resource=bool(self.resource),
+            injects=bool(self.injected_parameters),
+            opens=self.opens,
+            in_place=self.in_place,
+            is_async=self.is_async,
+            is_isolated=self.isolation != "none",
+            timeout_s=self.timeout_s,
+            attempt_timeout_s=self.limits.attempt_timeout_s,
+            result_bytes=self.limits.result_bytes,
+            label=self.label,
+            effective_risk=self.effective_risk,
+            required_permission=self.required_permission,
+            may_need_approval=bool(self.approve),
+            may_ask_later=self.may_ask_later,
+            sends_out=self.sends_out,
+            deferred=self.deferred,
+            poll=self.limits.poll,
+            replay_class=self.replay_class,
+            repeatable=self.write.repeatable,
+            repeat_window_s=self.write.repeat_window_s,
+            key_ttl_s=self.write.key_ttl_s,
+            is_rated=self.rate_limit is not None,
+        )
 
     @cached_property
     def admission_may_block(self) -> bool:
@@ -704,39 +576,20 @@ class BaseTool:
         """Whether a schema describes it, as of a tool from an MCP server or a document, and not its own signature."""
         return "parameters" in vars(self) and "signature" not in vars(self)
 
-    @property
+    @cached_property
     def pin(self) -> str:
         """Digest of the tool as it describes and declares itself: what people agree to; the audit log names it too."""
-        identity = (
-            self.name,
-            self.version,
-            self.description,
-            self.effect,
-            self.effective_risk,
-            self.parameters,
-            _flow_settings(self),
-        )
-        if self._declaration.identity != identity:
-            described = {
+        return keys.digest(
+            {
                 "tool": self.name,
-                "version": self.version,
+                "version": self.write.version,
                 "description": self.description,
                 "effect": self.effect,
                 "risk": self.effective_risk,
                 "schema": self.parameters,
-                **self._flow_as_json(),
+                **self.sends.differing(),
             }
-            self._note_declaration(identity=identity, pin=keys.digest(described))
-        return self._declaration.pin
-
-    def _flow_as_json(self) -> dict[str, Json]:
-        """Return what is declared of where words come from and go to, without what is left out."""
-        declared: dict[str, Json] = {}
-        for setting, left_out in _FLOW.items():
-            value = getattr(self, setting)
-            if value != left_out:
-                declared[setting] = list(value) if type(value) is tuple else value
-        return declared
+        )
 
     @cached_property
     def replay_class(self) -> ReplayClass:
@@ -748,49 +601,54 @@ class BaseTool:
     @cached_property
     def asks_before_repeating(self) -> bool:
         """Whether a person is asked before the same write is done again."""
-        if self.on_repeat is None:
+        if self.write.on_repeat is None:
             return self.effect == "destructive"
-        return self.on_repeat == "ask"
+        return self.write.on_repeat == "ask"
 
     @cached_property
     def may_ask_later(self) -> bool:
         """Whether a question may follow once the ledger has answered, or the tool has run."""
         if self.deferred:
             return True
-        return self.writes and (self.on_doubt == "ask" or self.asks_before_repeating)
+        return self.writes and (
+            self.write.on_doubt == "ask" or self.asks_before_repeating
+        )
 
     @cached_property
     def label(self) -> Label:
         """The label of its results."""
-        trust = self.trust
+        trust = self.sends.trust
         if trust is None:
-            trust = "trusted" if self.directory else "untrusted"
+            trust = "trusted" if self.sends.directory else "untrusted"
         label = Label(
-            self.name, trust, self.confidentiality, is_directory=self.directory
+            self.name,
+            trust,
+            self.sends.confidentiality,
+            is_directory=self.sends.directory,
         )
         return TRUSTED if replace(label, source="") == TRUSTED else label
 
     @cached_property
-    def sends(self) -> bool:
+    def sends_out(self) -> bool:
         """Whether a call of it is asked about when nobody trusted has named where its arguments go."""
         if self.effective_risk == "high":
             return True
-        return self.writes if self.egress is None else self.egress
+        return self.writes if self.sends.egress is None else self.sends.egress
 
     @cached_property
     def sends_texts(self) -> bool:
         """Whether the texts of a call leave to somebody, so that addresses in them matter: as far as is declared, or
         its arguments and its name tell."""
-        if self.egress is not None:
-            return self.egress
-        if self.destination is not None or self.effect is None:
+        if self.sends.egress is not None:
+            return self.sends.egress
+        if self.sends.destination is not None or self.effect is None:
             return True
         return bool(self.destinations) or destinations.names_sending(self.name)
 
     @cached_property
     def destinations(self) -> Sequence[str]:
         """Names of the arguments that say where a call of it sends things."""
-        declared = self.destination
+        declared = self.sends.destination
         if declared is None:
             return destinations.find_destinations(self.parameters)
         return (declared,) if isinstance(declared, str) else tuple(declared)
@@ -798,16 +656,16 @@ class BaseTool:
     @cached_property
     def concurrency_slot(self) -> Resource | None:
         """The resource that bounds how many calls of it are under way at once; None without such a bound."""
-        if self.max_concurrency is None:
+        if self.limits.max_concurrency is None:
             return None
         return Resource(
-            f"tool:{self.name}", exclusive=False, seats=self.max_concurrency
+            f"tool:{self.name}", exclusive=False, seats=self.limits.max_concurrency
         )
 
     @cached_property
     def rate_limit(self) -> rate_limits.Rate | None:
         """Its rate, parsed."""
-        return rate_limits.parse_rate(self.rate) if self.rate else None
+        return rate_limits.parse_rate(self.limits.rate) if self.limits.rate else None
 
     @cached_property
     def call_rules(self) -> CallRules:
@@ -819,7 +677,7 @@ class BaseTool:
             approve=self.approve,
             key=self.key,
             resource=self.resource,
-            rate_key=self.rate_key,
+            rate_key=self.limits.rate_key,
         )
 
     # ------------------------------------------------------------------ how it is described
@@ -887,29 +745,12 @@ class BaseTool:
     @cached_property
     def checker(self) -> Checker:
         """The compiled schema."""
-        return Checker(self.parameters, coerce=self.coerce)
+        return Checker(self.parameters)
 
     @cached_property
     def bind(self) -> Callable[[dict[str, Json]], dict[str, Any] | Failure]:
         """Turns valid JSON into the keyword arguments of `run`, or returns what does not fit after all."""
         return self.signature.bind
-
-    @cached_property
-    def as_written(self) -> bool:
-        """Whether a flat object that fits goes to `run` as it is, with its defaults: `bind` would do no more.
-
-        Not where a tool describes or binds its arguments in a way of its own.
-        """
-        if getattr(self.bind, "__func__", None) is not hints.Signature.bind:
-            return False
-        if getattr(self.bind, "__self__", None) is not self.signature:
-            return False
-        return self.parameters is self.signature.schema and self.signature.as_written
-
-    @cached_property
-    def takes_scalars(self) -> bool:
-        """Whether no argument that fits can be changed by `run`."""
-        return self.as_written and self.signature.takes_scalars
 
     @cached_property
     def injected_parameters(self) -> Mapping[str, Any]:
@@ -922,9 +763,9 @@ class BaseTool:
     @cached_property
     def injected_in_rules(self) -> Mapping[str, frozenset[str]]:
         """Names of the injected values that its rules look at, by setting; mostly empty."""
-        if not any(getattr(self, setting) for setting in declaration.RULES):
+        if not any(self._settings[setting] for setting in declaration.RULES):
             return {}
-        return declaration.list_injected_names(self._settings(), self.list_injected())
+        return declaration.list_injected_names(self._settings, self.list_injected())
 
     def list_injected(self) -> list[str]:
         """Return the names of the parameters that `inject=` fills."""
@@ -981,32 +822,6 @@ class BaseTool:
         """Check parsed JSON against the schema; return the arguments, perhaps with coerced ones, or what is wrong."""
         return self.checker.check(parsed)
 
-    def normalize_arguments(
-        self, arguments: dict[str, Json], bound: Mapping[str, Any]
-    ) -> dict[str, Json]:
-        """Return the arguments that decisions are made on: what the function gets, as JSON, defaults filled in.
-
-        Equal values have one form; see `normal_form`.
-        """
-        if bound == arguments and normal_form.SCALARS.issuperset(
-            map(type, bound.values())
-        ):
-            return arguments
-        if len(bound) == 1:
-            (only,) = bound.values()
-            if isinstance(only, pydantic.BaseModel):
-                fields = only.model_dump(by_alias=True, warnings=False)
-                bound = fields if isinstance(fields, dict) else bound
-        normalized: dict[str, Json] = {}
-        for name, value in bound.items():
-            try:
-                normalized[name] = normal_form.normalize(value)
-            except ValueError:
-                # a type without a JSON form: what was sent is all there is to look at
-                if name in arguments:
-                    normalized[name] = arguments[name]
-        return normalized
-
     def with_defaults(self, arguments: Mapping[str, Json]) -> dict[str, Json]:
         """Return the arguments, and the default of each that was left out."""
         return {**self._defaults, **arguments}
@@ -1019,25 +834,11 @@ class BaseTool:
         """
         return self.call_rules.check_rule(bound)
 
-    def needs_approval(self, arguments: Mapping[str, Json]) -> bool:
-        """Whether a person must agree to these arguments. A condition that cannot be evaluated asks.
-
-        Raises:
-            SettingError: The function that decides failed.
-        """
-        return self.call_rules.needs_approval(arguments)
-
     def resolve_resources(self, arguments: Mapping[str, Json]) -> Sequence[Resource]:
         """Return what a call touches, without the resources that name an absent optional argument."""
         if not self.resource:
             return ()
         return self.call_rules.resolve_resources(self.with_defaults(arguments))
-
-    def resolve_rate_key(self, arguments: Mapping[str, Json]) -> str:
-        """Return what a call's rate is counted for; empty when it is counted with all others."""
-        if not self.rate_key:
-            return ""
-        return self.call_rules.resolve_rate_key(self.with_defaults(arguments))
 
     def resolve_key(
         self, arguments: Mapping[str, Json], otherwise: str
@@ -1062,10 +863,8 @@ class BaseTool:
         """Return the call, ready to be made: it returns the tool's value, or a coroutine when it `is_async`."""
         # Each attempt has its own: a tool that changes its arguments must not change those of the next attempt.
         traits = self.call_traits
-        if not (
-            traits.takes_scalars or _IMMUTABLE.issuperset(map(type, bound.values()))
-        ):
-            bound = copy_arguments(bound)
+        if not _IMMUTABLE.issuperset(map(type, bound.values())):
+            bound = deepcopy(bound)
         if not traits.injects:
             return partial(self.run, **bound)
         extra = {
@@ -1080,33 +879,9 @@ class BaseTool:
         return f"<Tool {self.name}: {self.effect or 'undeclared effect'}, {self.timeout_s:g} s>"
 
 
-_DECIDING = (
-    "approve",
-    "check",
-    "after",
-    "rate",
-    "then",
-    "ends_run",
-    "deferred",
-    "egress",
-)
-"""Settings that decide about a call, or follow from it, beside its arguments and the policy."""
-
 _NAMING = ("key", "resource", "approve", "rate_key", "then", "destination")
 """Settings that may look at parameters by their names."""
 
-_CHECKS = [BaseTool.check_arguments, BaseTool.check_rule]
-"""What decides whether arguments fit. A class that has its own is asked each time."""
-
-_FLOW: Mapping[str, Any] = {
-    "trust": None,
-    "confidentiality": "public",
-    "directory": False,
-    "egress": None,
-    "destination": None,
-}
-"""Settings about where words come from and go to, and what each is where it is left out."""
-_flow_settings = attrgetter(*_FLOW)
 
 _INTERNAL = {"_DECLARABLE", "_declaration", "trace_type"}
 """What a tool records about itself, which declares nothing, and what its class is."""
@@ -1131,6 +906,31 @@ def _is_hook(name: str, value: object) -> bool:
     ) == list(inspect.signature(own).parameters)
 
 
+def _refuse_ungrouped(tool_name: str, name: str) -> ToolDefinitionError:
+    return ToolDefinitionError(
+        f"Tool {tool_name!r}: `{name}` is no attribute of a tool.{advise(name, ())}"
+    )
+
+
+@cache
+def _kind_of(setting: str) -> Kind | None:
+    """Return what a setting must be, by its type."""
+    declaring = GROUPS[GROUP_OF[setting]] if setting in GROUP_OF else BaseTool
+    # the types of all settings would cost every import of handrail, which makes tools of its own
+    names = vars(sys.modules[declaring.__module__])
+    return find_kind(eval(declaring.__annotations__[setting], names))
+
+
+def _find_wrong_kind(settings: Mapping[str, Any]) -> str:
+    for name, value in settings.items():
+        if value is _USUAL[name]:
+            continue
+        kind = _kind_of(name)
+        if kind is not None and not kind.is_one(value):
+            return f"`{name}` is {kind.what}, not {value!r}"
+    return ""
+
+
 def _refuse_own(tool_name: str, name: str) -> ToolDefinitionError:
     return ToolDefinitionError(
         f"Tool {tool_name!r}: handrail itself uses the name `{name}`; keep yours under another name, "
@@ -1138,15 +938,11 @@ def _refuse_own(tool_name: str, name: str) -> ToolDefinitionError:
     )
 
 
-_USUAL = {
-    name: vars(BaseTool)[name]
-    for name in BaseTool.__annotations__
-    if name in vars(BaseTool)
-}
-"""What each setting is where nobody declares it."""
-
 BaseTool._DECLARABLE = frozenset(BaseTool.__annotations__) - {"run"} - _INTERNAL
-_SETTINGS = BaseTool._DECLARABLE - {"description"}
+_FLAT = BaseTool._DECLARABLE - {"description"} - GROUPS.keys()
+_USUAL = {name: vars(BaseTool)[name] for name in _FLAT}
+for _group in GROUPS.values():
+    _USUAL |= _group.usual
 
 _DECLARED = (frozenset(BaseTool.__annotations__) | vars(BaseTool).keys()) - _INTERNAL
 """What no longer changes once a set has a tool. A class of yours keeps other things in its instances."""
@@ -1172,55 +968,24 @@ class ToolSettings(TypedDict, total=False):
     permission: Permission | None
     risk: Risk | None
     timeout_s: float
-    attempt_timeout_s: float | None
-    max_attempts: int
     isolation: Isolation
-    mounts: Sequence[str | Path]
-    writable: Sequence[str | Path]
-    memory_bytes: int
-    network: Sequence[str] | Egress | None
     blocking: bool
     key: str | Callable[..., str] | None
     replay: Literal["key"] | None
-    key_ttl_s: float
     verify: Callable[..., Any] | None
-    one_request: bool
-    compensate: Callable[..., Any] | None
     resource: str | Sequence[str] | None
     approve: bool | str | Callable[..., bool]
-    required_approvals: int
     check: Callable[..., Any] | None
-    after: str | Sequence[str]
-    inline_references: bool
-    repeatable: bool
-    repeat_window_s: float
-    on_repeat: Literal["return_previous", "ask"] | None
-    on_doubt: Literal["tell", "ask"]
-    trust: Integrity | None
-    confidentiality: Confidentiality
-    directory: bool
-    egress: bool | None
-    destination: str | Sequence[str] | None
     deferred: bool
-    interrupts: Literal["before"] | None
-    poll: bool
     then: Then | None
-    ends_run: bool
-    max_concurrency: int | None
-    rate: str | None
-    rate_key: str | None
-    breaker: int
-    callers: Sequence[Caller]
     tags: Collection[str]
     aliases: Sequence[str]
-    result_bytes: int | None
-    argument_bytes: int
-    argument_values: int
-    coerce: bool
-    version: str
     returns: Any
     examples: Sequence[Mapping[str, Json]]
-    lint_ignore: Mapping[str, str]
+    write: Write
+    limits: Limits
+    sandbox: Sandbox
+    sends: Sends
 
 
 class Then(Struct, frozen=True):

@@ -156,7 +156,7 @@ class Toolset:
         visible = [
             tool.name
             for tool in self
-            if "direct" in tool.callers and (sees is None or sees(tool))
+            if "direct" in tool.limits.callers and (sees is None or sees(tool))
         ]
         near = [f"`{each}`" for each in names.nearest(name, visible)]
         if near:

@@ -55,14 +55,19 @@ class FileWall(Struct, frozen=True):
 def declared_files(tool: BaseTool) -> Hashable:
     """Return what decides a tool's wall: tools with the same share their workers."""
     module = getattr(tool.run, "__module__", None)
-    return module, *map(str, tool.mounts), None, *map(str, tool.writable)
+    return (
+        module,
+        *map(str, tool.sandbox.mounts),
+        None,
+        *map(str, tool.sandbox.writable),
+    )
 
 
 def wall_for(tool: BaseTool) -> FileWall:
     """Return the files of a tool of level `process` that declares some."""
     _, code = find_visible_code(tool)
     interpreter = (sys.prefix, sys.base_prefix, sys.exec_prefix)
-    writable = [str(Path(each).resolve()) for each in tool.writable]
+    writable = [str(Path(each).resolve()) for each in tool.sandbox.writable]
     return FileWall(
         tuple(dict.fromkeys([*_SYSTEM, *interpreter, *code])),
         tuple(dict.fromkeys([*_DEVICES, *writable])),

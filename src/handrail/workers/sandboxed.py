@@ -1,6 +1,5 @@
 """Tools in a sandbox: each call in a fresh one, which is used once.
 
-It may be forked from a warm process that has imported the tool, see `sandboxes.warm`.
 What `processes` does with a warm worker for level `process` is done here with a `ports.Sandbox` for the levels above.
 The call goes in as a file; its outcome comes out as JSON on stdout, bounded, and is read as untrusted text.
 
@@ -28,14 +27,13 @@ from msgspec.structs import replace
 from handrail import _lazy, logs
 from handrail.calls import Media
 from handrail.errors import Code, NoEffect, TooLarge, ToolError
-from handrail.ports import JobEnded, Sandbox, SandboxJob, WarmStart
+from handrail.ports import JobEnded, Sandbox, SandboxJob
 from handrail.sandboxes import levels
 from handrail.tools.tool import BaseTool
 from handrail.workers.processes import (
     MOST_WORKERS,
     NO_VARIABLES,
     ProcessEnded,
-    locate_function,
     pickle_order,
 )
 from handrail.workers.visible_code import find_visible_code
@@ -77,23 +75,14 @@ class SandboxedCall:
             f"sys.version_info[:2] == {sys.version_info[:2]!r} or sys.exit('its Python is another version'); "
             "from handrail.workers.worker_main import run_single_call; run_single_call('order')"
         )
-        location = locate_function(tool)
         self._job = SandboxJob(
             ["-I", "-S", "-B", "-X", "utf8", "-c", program],
             files={"order": pickle_order(tool, arguments, environment)},
             mounts=mounts,
             timeout_s=timeout_s + _BEYOND_S,
-            memory_bytes=tool.memory_bytes,
+            memory_bytes=tool.sandbox.memory_bytes,
             output_bytes=MOST_ANSWER_BYTES,
             returned_files=0,
-            warm=WarmStart(
-                path=path,
-                prepare="handrail.workers.worker_main:prepare_calls",
-                # a function that goes by value is unpickled by each call
-                prepared=("", "", "") if isinstance(location, bytes) else location,
-                function="handrail.workers.worker_main:run_single_call",
-                arguments=("order",),
-            ),
         )
 
     def __call__(self) -> Any:
@@ -134,12 +123,12 @@ class SandboxedCall:
 
     def _run_in(self, sandbox: Sandbox) -> JobEnded:
         job = replace(self._job, argv=[sandbox.python, *self._job.argv])
-        if self.tool.network is None:
+        if self.tool.sandbox.network is None:
             return sandbox.run(job, self._cancelled)
-        with proxy.EgressProxy(self.tool.network) as egress_proxy:
-            # a process that was there before the proxy cannot learn its address
-            enclosed = egress_proxy.enclose(replace(job, warm=None), sandbox.python)
-            return sandbox.run(enclosed, self._cancelled)
+        with proxy.EgressProxy(self.tool.sandbox.network) as egress_proxy:
+            return sandbox.run(
+                egress_proxy.enclose(job, sandbox.python), self._cancelled
+            )
 
     def _read_answer(self, ended: JobEnded) -> Any:
         """Return what the tool returned, or raise what it raised.

@@ -29,7 +29,9 @@ def find_visible_code(tool: BaseTool) -> tuple[Sequence[str], Sequence[str]]:
         _code_path("handrail"),
         _code_path(getattr(tool.run, "__module__", None) or ""),
     ]
-    wanted = [str(Path(each).resolve()) for each in (*code, *tool.mounts) if each]
+    wanted = [
+        str(Path(each).resolve()) for each in (*code, *tool.sandbox.mounts) if each
+    ]
     mounts = [
         *installed,
         *(each for each in wanted if not _is_below_any(each, installed)),

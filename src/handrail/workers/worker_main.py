@@ -37,7 +37,9 @@ from handrail.workers import fork_safety, reimport
 ANSWER_HEADER = struct.Struct("=QQ")
 """What comes before an answer: the number of the call in its worker, from 1, and the process that answers."""
 
-_OURS = os.path.dirname(os.path.dirname(__file__)) + os.sep  # noqa: PTH120  # pathlib is slow to import
+_HOME = os.path.dirname(os.path.dirname(__file__))  # noqa: PTH120  # pathlib is slow to import
+_OURS = (f"{_HOME}{os.sep}", f"{_HOME}_")
+"""How the files of ours begin: those of this package, and of the packages beside it."""
 
 
 class FunctionLocation(NamedTuple):
@@ -117,15 +119,6 @@ def main(
             outcome = _pickle_outcome(has_returned, value)
             # last: pickling runs the tool's code too, which may fork
             line.send_bytes(ANSWER_HEADER.pack(number, os.getpid()) + outcome)
-
-
-def prepare_calls(module: str, file: str, name: str) -> None:
-    """Import what the calls of one tool need, in a process that is forked for each of them."""
-    import asyncio  # noqa: F401  # slow to import, and needed by async tools
-
-    _outcome_as_json(*_run_call(pickle_call(pickle.dumps(dict), {}, {}), _run))
-    if module:
-        function_at(module, file, name)
 
 
 def run_single_call(order: str) -> None:

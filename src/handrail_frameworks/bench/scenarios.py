@@ -334,6 +334,7 @@ ONE_PAYMENT = (_calls("pay", PAY), END)
 CIRCLE = [_calls("get_weather", {"city": "Paris"}, first=n) for n in range(1, 13)]
 WRITE = {"effect": "write", "timeout_s": 10}
 READ = {"effect": "read", "timeout_s": 10}
+REPEATABLE = {"write": {"repeatable": True}}
 ASKS = {**WRITE, "approve": "amount > 100"}
 
 
@@ -365,7 +366,7 @@ SCENARIOS: Mapping[str, Scenario] = {
     ),
     "parallel": Scenario(
         "two updates of one counter in one turn",
-        {add: {**WRITE, "resource": "counter", "repeatable": True}},
+        {add: {**WRITE, "resource": "counter", **REPEATABLE}},
         [_calls("add", {"by": 1}, {"by": 1}), END],
         _updated,
     ),
@@ -392,7 +393,7 @@ SCENARIOS: Mapping[str, Scenario] = {
     ),
     "order": Scenario(
         "eight lines to one log in one turn",
-        {append: {**WRITE, "resource": "log", "repeatable": True}},
+        {append: {**WRITE, "resource": "log", **REPEATABLE}},
         [_calls("append", *({"line": str(number)} for number in range(8))), END],
         _in_order,
     ),

@@ -42,6 +42,7 @@ from handrail.core.redaction import KnownSecrets
 from handrail.errors import ConfigError, Failure, Json
 from handrail.invisible import hides, printable
 from handrail.runtime import Runtime
+from handrail.tools.settings import Write, change_group
 from handrail.tools.tool import ToolSettings
 from handrail.tools.toolset import Toolset
 from handrail_mcp.callers import MODERN
@@ -138,13 +139,8 @@ class Upstream(McpToolset):
         )
         super().__init__(
             self.routes.find(NEUTRAL).connection,
-            trust=settings.trust,
-            results=settings.results,
-            confidentiality=settings.confidentiality,
             pins=pins,
-            overrides=settings.tools,
-            prefix=settings.prefix,
-            timeout_s=settings.timeout_s,
+            **settings.tool_options(),
         )
 
     def use(self, connection: McpConnection) -> None:
@@ -156,7 +152,9 @@ class Upstream(McpToolset):
         self, definition: types.Tool, name: str, settings: ToolSettings
     ) -> McpTool:
         # what leaves a tool here (`Leave`) leaves before its server has done anything
-        settings.setdefault("interrupts", "before")
+        settings["write"] = change_group(
+            "write", Write(interrupts="before"), settings.get("write", {})
+        )
         tool = GatewayTool(self.connection, definition, name, settings)
         tool.believes_failures = self.trust == "hints"
         tool.routes = self.routes

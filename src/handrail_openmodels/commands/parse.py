@@ -8,13 +8,13 @@ from typing import Any, cast
 import click
 from msgspec.structs import replace
 
-from handrail import plugins
 from handrail.cli import cases, completion, options
 from handrail.cli.answer_review import TurnReview, print_review, review_turn
 from handrail.dialects import Dialect, WireDialect, dialect
 from handrail.errors import ConfigError, Json, ModelError
 from handrail.messages import Turn
 from handrail.tools.toolset import Toolset
+from handrail_openmodels import parts
 
 
 @click.command("parse")
@@ -75,7 +75,7 @@ def command(
 
 def _find_dialect(text: Json) -> str:
     """Return the first of the prompts' dialects in which a text has a call; empty if there is none."""
-    for name in plugins.PROMPTS:
+    for name in parts.PROMPTS:
         try:
             turn = dialect(name).decode(cast(Any, text))
         except ModelError:

@@ -105,7 +105,7 @@ class Grammar(Struct, frozen=True, dict=True):  # it keeps what it has worked ou
                 with `tokens` (bytes by id) and `eos_token_id`. Reading one takes a second: keep the mask.
 
         Raises:
-            ConfigError: The extra `grammar` is not installed, or the tokenizer is none of these.
+            ConfigError: The extra `openmodels` is not installed, or the tokenizer is none of these.
         """
         inside = frozenset(self.tokens) - frozenset(self.end_marks)
         return masks.Mask(self.lark, tokenizer, masks.Marks(inside, self.end_marks))

@@ -17,15 +17,15 @@ from msgspec import Struct
 
 from handrail.errors import ConfigError, ModelError, describe_install
 
-_EXTRA = f"a mask needs the extra `grammar`: {describe_install('grammar')}"
-
 
 def _engine() -> Any:
     try:
         import llguidance
         import numpy  # noqa: F401
     except ImportError as error:
-        raise ConfigError(_EXTRA) from error
+        raise ConfigError(
+            f"a mask needs the extra `openmodels`: {describe_install('openmodels')}"
+        ) from error
     return llguidance
 
 

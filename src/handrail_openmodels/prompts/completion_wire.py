@@ -253,6 +253,16 @@ class Completions(Struct, frozen=True):
         )
         return [UserMessage(prompt), *answers], [], options
 
+    @property
+    def one_call_each(self) -> bool:
+        """Whether a conversation counts each call of an answer as an answer of its own."""
+        return self.prompt.template.single
+
+    @property
+    def stream_type(self) -> str:
+        """The content type of a stream."""
+        return "text/event-stream"
+
     def answering(self, body: Mapping[str, Json]) -> Self:
         """Return this wire as it goes on after the prompt of that request."""
         return replace(
@@ -330,6 +340,11 @@ class Completions(Struct, frozen=True):
 
 class Generate(Completions, frozen=True):
     """Ollama's `/api/generate`, raw: its own templates are left out, and the prompt comes from ours."""
+
+    @property
+    def stream_type(self) -> str:
+        """See `Completions.stream_type`."""
+        return "application/x-ndjson"
 
     def path(self, model: str, *, stream: bool) -> str:
         """Return where requests go; see `WireDialect.path`."""
@@ -505,3 +520,8 @@ class _LineSplitter(EventSplitter):
         if rest.strip():
             return [ServerEvent(rest)]
         return []
+
+
+def make_raw_wires(prompt: PromptDialect) -> list[Completions]:
+    """Return the wires that carry the prompts of a family, for a server that plays both."""
+    return [Completions(prompt), Generate(prompt)]

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from handrail import plugins
 from handrail.calls import ToolCall, ToolResult
 from handrail.dialects import Conversation, ToolLike
 from handrail.dialects.wires.base import refuse_effort
 from handrail.errors import ConfigError
 from handrail.messages import Options
+from handrail_openmodels import parts
 from handrail_openmodels.prompts.chat_template import Opening, PromptHead, Template
 from handrail_openmodels.prompts.dialect import NAMES, PYTHON_NAMES, PromptDialect
 from handrail_openmodels.prompts.literal_calls import PYTHON_QUOTES, LiteralCalls
@@ -73,5 +73,5 @@ def _read_only(name: str) -> ReadOnlyDialect:
 
 
 DIALECTS: Final[Mapping[str, PromptDialect]] = {
-    name: _read_only(name) for name in plugins.UNPROMPTED
+    name: _read_only(name) for name in parts.UNPROMPTED
 }

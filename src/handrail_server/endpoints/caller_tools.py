@@ -23,6 +23,7 @@ from handrail.messages import Message
 from handrail.ports import Selection, Selector
 from handrail.records import ApprovalRequest
 from handrail.tools.function_tool import FunctionTool
+from handrail.tools.settings import Write
 from handrail.tools.tool import BaseTool
 from handrail.tools.toolset import Toolset
 from handrail_server.endpoints.refusals import Refusal
@@ -159,7 +160,7 @@ def _make_tool(
             effect="read",
             blocking=False,
             deferred=True,
-            repeatable=True,
+            write=Write(repeatable=True),
         )
     except SetupError as error:
         raise Refusal(

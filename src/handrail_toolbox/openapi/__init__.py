@@ -14,6 +14,7 @@ Rule 1: what a status leaves open is left open: after 408, 409, 425, 429 and 5xx
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -36,6 +37,7 @@ from handrail.parsing.strictjson import copy
 from handrail.schemas import yamltext
 from handrail.schemas.importing import import_schema
 from handrail.schemas.openapi import LeftOut, Operation, find_server, is_one, operations
+from handrail.tools.settings import Sends, Write
 from handrail.tools.tool import DEFAULT_TIMEOUT_S
 from handrail.tools.toolset import Toolset
 from handrail_toolbox.fetching import MOST_ANSWER_BYTES, USER_AGENT, Answer, HttpTool
@@ -177,11 +179,10 @@ def _make_tool(
     return tool
 
 
-def service_at(place: str, environment: Mapping[str, str]) -> Service:
+def service_at(place: str) -> Service:
     """Return the tools of a service as a command line names it: `shop.json`, or `shop.json@https://shop.example/v1`.
 
-    Args:
-        environment: Holds the credential of a security scheme `api key` under `HANDRAIL_AUTH_API_KEY`.
+    The credential of a security scheme `api key` is in the environment under `HANDRAIL_AUTH_API_KEY`.
 
     Raises:
         ConfigError: See `openapi`.
@@ -189,9 +190,9 @@ def service_at(place: str, environment: Mapping[str, str]) -> Service:
     path, _, base_url = place.partition("@")
     document = _read(path)
     auth = {
-        name: environment[each]
+        name: os.environ[each]
         for name in security_schemes(document)
-        if (each := auth_variable(name)) in environment
+        if (each := auth_variable(name)) in os.environ
     }
     return openapi(document, base_url=base_url, auth=auth)
 
@@ -436,14 +437,14 @@ class OperationTool(HttpTool):
         self.name = operation.name
         self.effect = effect
         # a service returns what strangers have written there, whatever the method is called
-        self.trust = "untrusted"
+        self.sends = Sends(trust="untrusted")
         self.timeout_s = timeout_s
         self.description = clean(
             operation.description or f"{operation.method.upper()} {operation.path}"
         )
         self.returns = clean_schema(operation.returns) or None
         # redirects are not followed, and a refused one is not sent again
-        self.one_request = effect != "read"
+        self.write = Write(one_request=effect != "read")
         if effect != "read" and (operation.keyed or operation.method == "put"):
             self.replay = "key"
         schema = import_schema(clean_schema(operation.schema), name=operation.name)

@@ -188,3 +188,6 @@ _POOL = _MontyPool()
 
 if hasattr(os, "register_at_fork"):  # elsewhere nothing forks
     os.register_at_fork(after_in_child=_POOL.reset)
+
+
+SANDBOX = MontySandbox()

@@ -249,3 +249,6 @@ _POOL = _Pool()
 
 if hasattr(os, "register_at_fork"):  # elsewhere nothing forks
     os.register_at_fork(after_in_child=_POOL.reset)
+
+
+SANDBOX = WasmSandbox()

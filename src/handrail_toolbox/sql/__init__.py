@@ -24,6 +24,7 @@ from handrail.calls import Page
 from handrail.context import Context
 from handrail.errors import ConfigError, Json, ToolError
 from handrail.parsing import names
+from handrail.tools.settings import Limits
 from handrail.tools.tool import BaseTool
 from handrail.tools.toolset import Toolset
 from handrail_toolbox.sql.database import Database, Share, Table
@@ -89,7 +90,7 @@ class _OnDatabases(BaseTool):
 
     trace_type = "datastore"
     effect = "read"
-    max_concurrency = 4
+    limits = Limits(max_concurrency=4)
 
     def __init__(self, databases: Mapping[str, Database], timeout_s: float) -> None:
         self._databases = databases

@@ -39,7 +39,7 @@ from handrail.models.providers import PROVIDERS
 from handrail.parsing import jsontext
 from handrail.ports import Described
 from handrail.testing import ScriptedServer, call
-from tests.dialects.contract import (
+from handrail.testing.contracts.dialects import (
     TOOLS,
     ServerContract,
     in_pieces,

@@ -30,22 +30,21 @@ from handrail.messages import (
     UserMessage,
 )
 from handrail.ports import Described
-from tests.dialects.contract import (
+from handrail.testing.contracts.dialects import (
     RICH,
     TOOLS,
-    DialectContract,
     calls_told,
     in_pieces,
     read,
     shared,
 )
-from tests.support import wires
+from tests.support import recorded, wires
 
 ASKED = [UserMessage("How warm is it?")]
 RECORDED = wires.exchanges("bedrock_converse")
 
 
-class TestBedrock(DialectContract):
+class TestBedrock(recorded.RecordedContract):
     dialect = DIALECT
     last = b"messageStop"
 

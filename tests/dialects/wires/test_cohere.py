@@ -25,12 +25,13 @@ from handrail.messages import (
     UserMessage,
 )
 from handrail.models.providers import PROVIDERS
-from tests.dialects.contract import TOOLS, DialectContract, calls_told, read, shared
+from handrail.testing.contracts.dialects import TOOLS, calls_told, read, shared
+from tests.support import recorded
 
 ASKED = [UserMessage("How warm is it?")]
 
 
-class TestCohere(DialectContract):
+class TestCohere(recorded.RecordedContract):
     dialect = DIALECT
 
     def sayable(self, turn: Turn) -> Turn:

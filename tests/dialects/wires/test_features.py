@@ -10,7 +10,7 @@ import pytest
 import handrail as hr
 from handrail.errors import ModelError
 from handrail.messages import AssistantMessage
-from tests.dialects.contract import in_pieces, read
+from handrail.testing.contracts.dialects import in_pieces, read
 from tests.support import wires
 from tests.support.corpus import rows
 from tests.support.effort import IS_LONG

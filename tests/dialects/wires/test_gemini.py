@@ -26,13 +26,13 @@ from handrail.messages import (
 from handrail.models.providers import PROVIDERS
 from handrail.ports import Described
 from handrail.testing import Fault, ScriptedServer
-from tests.dialects.contract import RICH, DialectContract, check_growth, read, shared
+from handrail.testing.contracts.dialects import RICH, check_growth, read, shared
 from tests.support import recorded
 
 ASKED = [UserMessage("How warm is it?")]
 
 
-class TestGemini(DialectContract):
+class TestGemini(recorded.RecordedContract):
     dialect = DIALECT
 
 

@@ -30,14 +30,14 @@ from handrail.messages import (
 from handrail.models.providers import PROVIDERS
 from handrail.ports import Described
 from handrail.testing import Fault, ScriptedServer
-from tests.dialects.contract import RICH, TOOLS, DialectContract, in_pieces, read
+from handrail.testing.contracts.dialects import RICH, TOOLS, in_pieces, read
 from tests.support import recorded, wires
 from tests.support.corpus import rows
 
 ASKED = [UserMessage("How warm is it?")]
 
 
-class TestInteractions(DialectContract):
+class TestInteractions(recorded.RecordedContract):
     dialect = DIALECT
     last = b"interaction.completed"
 

@@ -33,7 +33,7 @@ from handrail.messages import (
 )
 from handrail.parsing import jsontext
 from handrail.ports import Described
-from tests.dialects.contract import (
+from handrail.testing.contracts.dialects import (
     RICH,
     TOOLS,
     ServerContract,

@@ -37,7 +37,7 @@ from handrail.messages import (
 from handrail.parsing import jsontext
 from handrail.ports import Described
 from handrail.testing import ScriptedServer, call
-from tests.dialects.contract import (
+from handrail.testing.contracts.dialects import (
     ODD,
     RICH,
     TOOLS,

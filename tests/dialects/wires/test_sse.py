@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from handrail.dialects.wires.sse import EventSplitter, ServerEvent
-from tests.dialects.contract import in_pieces
+from handrail.testing.contracts.dialects import in_pieces
 
 
 def split(*pieces: str | bytes) -> list[ServerEvent]:

@@ -25,7 +25,7 @@ PNG = base64.b64decode(
 )
 WAV = base64.b64decode("UklGRiYAAABXQVZFZm10IBAAAAABAAEAQB8AAAB9AAACABAAZGF0YQIAAAA=")
 
-read = hr.tool(effect="read", poll=True)
+read = hr.tool(effect="read", limits=hr.Limits(poll=True))
 
 # ---------------------------------------------------------------------- content
 
@@ -210,7 +210,7 @@ test_x_mcp_header = hr.FunctionTool(
     name="test_x_mcp_header",
     description="Tests SEP-2243 Mcp-Param-* server-side validation.",
     effect="read",
-    poll=True,
+    limits=hr.Limits(poll=True),
     parameters=an_object(
         [],
         region={"type": "string", "default": "<none>", "x-mcp-header": "Region"},
@@ -270,7 +270,7 @@ json_schema_2020_12_tool = hr.FunctionTool(
     name="json_schema_2020_12_tool",
     description="Tests JSON Schema 2020-12 keyword preservation in tools/list.",
     effect="read",
-    poll=True,
+    limits=hr.Limits(poll=True),
     parameters=CONTACT,
 )
 

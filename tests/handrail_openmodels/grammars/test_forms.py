@@ -9,9 +9,9 @@ import pytest
 from msgspec.structs import replace
 
 import handrail as hr
-from handrail import plugins
 from handrail.dialects import dialect
 from handrail.messages import Turn
+from handrail_openmodels import parts
 from handrail_openmodels.grammars import grammar
 from handrail_openmodels.prompts.chat_template import Opening
 
@@ -74,7 +74,7 @@ CALLS = [
 FAMILIES = sorted(
     {
         (family.syntax, family.template.single): name
-        for name in plugins.PROMPTS
+        for name in parts.PROMPTS
         if name != "react"  # its calls have a thought before them
         for family in [dialect(name)]
     }.values()
@@ -209,7 +209,7 @@ def test_without_the_extra_a_mask_names_it_and_the_texts_are_there():
         "try:\n"
         "    made.mask(object())\n"
         "except hr.ConfigError as error:\n"
-        "    assert '[grammar]' in str(error)\n"
+        "    assert '[openmodels]' in str(error)\n"
         "else:\n"
         "    raise SystemExit('no error')\n"
     )

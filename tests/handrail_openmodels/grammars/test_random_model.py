@@ -2,8 +2,8 @@
 
 import pytest
 
-from handrail import plugins
 from handrail.dialects import dialect
+from handrail_openmodels import parts
 from handrail_openmodels.grammars import grammar
 from tests.handrail_openmodels.grammars.random_model import (
     Vocabulary,
@@ -15,7 +15,7 @@ from tests.support.effort import IS_LONG, examples
 
 pytest.importorskip("llguidance")
 ANSWERS = examples(4, 320)
-FAMILIES = sorted(plugins.PROMPTS)
+FAMILIES = sorted(parts.PROMPTS)
 if not IS_LONG:
     # one of those that write alike
     FAMILIES = sorted(

@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import handrail as hr
-from handrail import plugins
 from handrail.calls import Media, ToolCall, ToolResult
 from handrail.dialects import dialect
 from handrail.errors import ConfigError, ModelError
@@ -25,13 +24,14 @@ from handrail.messages import (
 )
 from handrail.parsing import jsontext
 from handrail.ports import Described
+from handrail.testing.contracts.dialects import in_halves
+from handrail_openmodels import parts
 from handrail_openmodels.prompts import mistral
 from handrail_openmodels.prompts.chat_template import break_tokens
 from handrail_openmodels.prompts.syntaxes import SYNTAXES
-from tests.dialects.contract import in_halves
 from tests.support.effort import examples
 
-FAMILIES = [hr.dialect(name) for name in plugins.PROMPTS]
+FAMILIES = [hr.dialect(name) for name in parts.PROMPTS]
 every_family = pytest.mark.parametrize(
     "dialect", FAMILIES, ids=lambda dialect: dialect.name
 )
@@ -575,7 +575,7 @@ def test_harmony_tells_schemas_as_types():
 
 
 def test_every_family_is_found_by_its_name():
-    assert all(hr.dialect(name).name == name for name in plugins.PROMPTS)
+    assert all(hr.dialect(name).name == name for name in parts.PROMPTS)
 
 
 def test_every_syntax_is_reachable_by_its_name():
@@ -583,10 +583,10 @@ def test_every_syntax_is_reachable_by_its_name():
     for name in SYNTAXES.keys() - {"cohere"}:
         assert hr.dialect(name).name == name
     assert hr.dialect("command-r7b").syntax == SYNTAXES["cohere"]
-    assert not set(plugins.UNPROMPTED) & set(plugins.PROMPTS)
+    assert not set(parts.UNPROMPTED) & set(parts.PROMPTS)
 
 
-@pytest.mark.parametrize("name", plugins.UNPROMPTED)
+@pytest.mark.parametrize("name", parts.UNPROMPTED)
 def test_what_can_only_be_read_refuses_to_write_in_one_sentence(name):
     dialect, answered = hr.dialect(name), weather()
     for write in (

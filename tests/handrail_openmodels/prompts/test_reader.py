@@ -23,12 +23,12 @@ from handrail.messages import (
 )
 from handrail.parsing import jsontext
 from handrail.ports import Described
+from handrail.testing.contracts.dialects import check_growth
 from handrail_openmodels.prompts import reader as texts
 from handrail_openmodels.prompts.literal_calls import LiteralCalls
 from handrail_openmodels.prompts.parameter_calls import ParameterCalls
 from handrail_openmodels.prompts.reader import Syntax
 from handrail_openmodels.prompts.syntaxes import SYNTAXES
-from tests.dialects.contract import check_growth
 
 FAMILIES = {id(syntax): name for name, syntax in reversed(SYNTAXES.items())}
 NAMES = sorted(FAMILIES.values())

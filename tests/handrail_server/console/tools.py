@@ -35,7 +35,7 @@ async def get_logs(
     )
 
 
-@hr.tool(effect="read", timeout_s=10, attempt_timeout_s=0.3)
+@hr.tool(effect="read", timeout_s=10, limits=hr.Limits(attempt_timeout_s=0.3))
 async def get_metrics(
     service: str, metric: Literal["all", "cpu", "memory", "latency_p99"] = "all"
 ) -> dict[str, float]:

@@ -35,7 +35,7 @@ class Office:
             """Read a page."""
             return EVIL
 
-        @hr.tool(effect="write", repeatable=True)
+        @hr.tool(effect="write", write=hr.Write(repeatable=True))
         def send_mail(to: str, text: str) -> None:
             """Send a mail."""
             self.sent.append(to)

@@ -1,6 +1,6 @@
 """Answers of providers whose side handrail does not speak, written down as their documents spell them.
 
-A name ends in what is said: `rich` is `tests.dialects.contract.RICH`, `weather` is the call of `tests.support.weather`,
+A name ends in what is said: `rich` is `RICH` of the contract, `weather` is the call of `tests.support.weather`,
 `text` is the words `It is warm.` Each is there whole (`.json`) and as a stream (`.txt`).
 """
 
@@ -11,6 +11,7 @@ from pathlib import Path
 
 from handrail.errors import Json
 from handrail.testing import Fault
+from handrail.testing.contracts.dialects import DialectContract
 
 HERE = Path(__file__).parent
 
@@ -34,3 +35,13 @@ def answer(wire: str, said: str, *, streamed: bool = False) -> Fault:
         kind = {"content-type": "text/event-stream"}
         return Fault(200, events(wire, said), headers=kind)
     return Fault(200, json.dumps(body(wire, said)))
+
+
+class RecordedContract(DialectContract):
+    """The laws of a dialect of which answers are here."""
+
+    def body(self) -> dict[str, Json]:
+        return body(self.dialect.name, "rich")
+
+    def events(self) -> str:
+        return events(self.dialect.name, "rich")

@@ -38,7 +38,7 @@ from handrail.records import ApprovalRequest, ApprovalState, describe_time
 from handrail.surroundings.clock import unix_time
 
 _MCP_RUN = "mcp:"
-"""How the runs of MCP clients begin: `handrail_mcp.callers` names them, which takes the extra `mcp`."""
+"""How the runs of MCP clients begin: their server names them, which takes the extra `mcp`."""
 
 
 @click.group("approvals", cls=options.Commands)

@@ -16,6 +16,7 @@ from typing import Any
 
 import click
 
+from handrail import plugins
 from handrail.approvers.terminal import TerminalApprover
 from handrail.cli import completion, exits, interrupts, options
 from handrail.cli.demo.cluster import TOOLS, Cluster
@@ -153,9 +154,10 @@ def command(
 def _open_store(place: str, *, console: bool) -> AbstractContextManager[Store]:
     if not console:
         return open_store(place, create=True, writes=True)
-    from handrail_server import consoles  # here: it takes the extra `server`
-
-    return consoles.open_server_store(place)
+    opened: AbstractContextManager[Store] = plugins.load(
+        "consoles", "browser"
+    ).open_server_store(place)
+    return opened
 
 
 def _approver(
@@ -176,11 +178,9 @@ async def _wait_for_the_console(_: AskHuman) -> None:
 
 def _play_over_mcp(lang: Language, no_input: bool) -> int:
     """Play the story of the gateway; return the exit code."""
-    # here: the package `mcp` takes a second to import
-    from handrail_mcp.demo import mcp_story
-
+    play = plugins.load("stories", "mcp")
     asks = TerminalApprover().is_there and not no_input
-    approved = asyncio.run(mcp_story.play(open_screen(sys.stdout), lang, asks=asks))
+    approved = asyncio.run(play(open_screen(sys.stdout), lang, asks=asks))
     return exits.Exit.OK if approved else exits.Exit.DENIED
 
 
@@ -244,10 +244,8 @@ def _console_beside(
     """Return what observes the run for the console, and what serves it until Ctrl-C; nothing without a place."""
     if not place:
         return (), lambda _: nullcontext()
-    from handrail_server import consoles  # here: these take the extra `server`
-    from handrail_server.hub import EventHub
-
-    hub = EventHub()
+    consoles = plugins.load("consoles", "browser")
+    hub = consoles.EventHub()
 
     @asynccontextmanager
     async def serve(runtime: Runtime) -> AsyncIterator[None]:

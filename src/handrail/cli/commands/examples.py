@@ -84,6 +84,7 @@ def run(name: str, arguments: Sequence[str]) -> None:
         advice = advise(name, apps, f"there are {', '.join(apps)}")
         raise ConfigError(f"there is no app {name!r}; {advice}")
     sys.argv = [f"handrail examples run {name}", *arguments]
+    sys.path.insert(0, str(apps[name].parent))  # as Python does for a program
     # in this process: the terminal and Ctrl-C are the app's
     runpy.run_path(str(apps[name]), run_name="__main__")
 

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from handrail import plugins
-from handrail.cli import completion, completion_names, options
+from handrail.cli import completion_names, options
 from handrail.cli.loading import tools_from
 from handrail.cli.printer import console, print_columns
 from handrail.core.policy import Policy
@@ -16,7 +16,6 @@ from handrail.dialects import WireDialect, dialect
 from handrail.errors import ConfigError, Json
 from handrail.invisible import json_text
 from handrail.parsing.names import nearest
-from handrail.schemas.openapi import LeftOut, Operation
 from handrail.tools.tool import BaseTool
 from handrail.tools.toolset import Toolset
 
@@ -24,7 +23,7 @@ MOST_NAMED = 20
 """How many tools a sentence names."""
 
 
-_form = click.option(
+form_option = click.option(
     "--format",
     "form",
     default="json",
@@ -60,14 +59,14 @@ def list_tools(places: Sequence[str], as_json: bool) -> None:
     """
     tools = _load_tools(places)
     if as_json:
-        click.echo(json_text({"v": 1, "tools": [_facts(tool) for tool in tools]}))
+        click.echo(json_text({"v": 1, "tools": [facts_of(tool) for tool in tools]}))
         return
     rows = [
         (
             tool.name,
             tool.effect or "undeclared",
             tool.effective_risk,
-            _asks(tool),
+            asks_of(tool),
             tool.summary,
         )
         for tool in tools
@@ -80,7 +79,7 @@ def list_tools(places: Sequence[str], as_json: bool) -> None:
 @command.command("show")
 @click.argument("name", shell_complete=completion_names.tools)
 @options.tools
-@_form
+@form_option
 @options.as_json
 @options.debug
 def show(name: str, places: Sequence[str], form: str, as_json: bool) -> None:
@@ -92,14 +91,14 @@ def show(name: str, places: Sequence[str], form: str, as_json: bool) -> None:
       handrail tools show get_weather --tools examples/weather.py --format openai-chat
     """
     tool = _require_tool(_load_tools(places), name)
-    facts = {**_facts(tool), "description": tool.description}
+    facts = {**facts_of(tool), "description": tool.description}
     # Gemini puts all tools into one entry, so what a wire says of one tool is the list that it makes of it.
     if form == "json":
         label = "parameters"
         schema: Json = tool.parameters
     else:
         label = form
-        schema = _definitions(Toolset([tool]), form)
+        schema = definitions(Toolset([tool]), form)
     if as_json:
         click.echo(json_text({"v": 1, **facts, label: schema}))
         return
@@ -115,7 +114,7 @@ def show(name: str, places: Sequence[str], form: str, as_json: bool) -> None:
 @command.command("schema")
 @click.argument("names", nargs=-1, shell_complete=completion_names.tools)
 @options.tools
-@_form
+@form_option
 @click.option(
     "--strict",
     is_flag=True,
@@ -137,89 +136,11 @@ def schema(
         chosen = Toolset([_require_tool(tools, name) for name in names])
     else:
         chosen = tools
-    click.echo(json_text(_definitions(chosen, form, strict), indent=2))
+    click.echo(json_text(definitions(chosen, form, strict), indent=2))
 
 
-@command.command("from-openapi")
-@click.argument("file", shell_complete=completion.files)
-@click.option(
-    "--base-url",
-    metavar="URL",
-    default="",
-    help="Where the service is, in place of what the document says.",
-)
-@click.option(
-    "--include",
-    metavar="PATTERN",
-    multiple=True,
-    help="Operations by name, with * and ?; all by default.",
-)
-@click.option(
-    "--format",
-    "form",
-    default="",
-    metavar="FORMAT",
-    shell_complete=completion_names.forms,
-    help="Print definitions: json, mcp, or a wire such as openai-chat. Without it a table.",
-)
-@options.as_json
-@options.debug
-def from_openapi(
-    file: str, base_url: str, include: Sequence[str], form: str, as_json: bool
-) -> None:
-    """Show the operations of an OpenAPI 3 document as tools, and which of them cannot be used.
-
-    Every command that takes tools takes them as --tools openapi:FILE, or openapi:FILE@URL. The credential of a
-    security scheme is in HANDRAIL_AUTH_ and the scheme's name, such as HANDRAIL_AUTH_API_KEY.
-
-    \b
-    Examples:
-      handrail tools from-openapi shop.json
-      handrail tools from-openapi shop.json --format openai-chat > definitions.json
-      handrail call getOrder '{"order_id": "A-1"}' --tools openapi:shop.json@http://localhost:8000
-    """
-    from handrail_toolbox.openapi import openapi
-
-    # Only looked at: where they are is asked for when they are used.
-    tools = openapi(file, base_url=base_url or _NOWHERE, include=include or ("*",))
-    if form:
-        click.echo(json_text(_definitions(tools, form), indent=2))
-    elif as_json:
-        left = [
-            {"name": each.name, "route": _route(each), "why": each.reason}
-            for each in tools.left_out
-        ]
-        operations = [
-            {**_facts(tool), "route": _route(tool.operation)}
-            for tool in tools.operations
-        ]
-        click.echo(json_text({"v": 1, "tools": operations, "left_out": left}))
-    else:
-        rows = [
-            (
-                tool.name,
-                tool.effect or "undeclared",
-                _asks(tool),
-                _route(tool.operation),
-                tool.summary,
-            )
-            for tool in tools.operations
-        ]
-        print_columns(
-            console(), rows, ("tool", "effect", "asks a person", "request", "summary")
-        )
-    for each in tools.left_out:
-        click.echo(f"left out: {each.name} ({_route(each)}): {each.reason}", err=True)
-
-
-_NOWHERE = "http://nowhere.invalid"
-
-
-def _route(operation: Operation | LeftOut) -> str:
-    return f"{operation.method.upper()} {operation.path}"
-
-
-def _definitions(tools: Toolset, form: str, strict: bool = False) -> Json:
+def definitions(tools: Toolset, form: str, strict: bool = False) -> Json:
+    """Return the definitions of tools in a form: `json`, or what `Toolset.definitions` takes."""
     if form == "json":
         return {
             tool.name: (tool.strict_parameters if strict else None) or tool.parameters
@@ -261,29 +182,30 @@ def _require_tool(tools: Toolset, name: str) -> BaseTool:
     )
 
 
-def _facts(tool: BaseTool) -> dict[str, Any]:
+def facts_of(tool: BaseTool) -> dict[str, Any]:
+    """Return what a tool declares, for a document."""
     return {
         "name": tool.name,
         "effect": tool.effect,
         "permission": tool.required_permission,
         "risk": tool.effective_risk,
-        "asks_a_person": _asks(tool),
+        "asks_a_person": asks_of(tool),
         "timeout_s": tool.timeout_s,
         "key": tool.key if isinstance(tool.key, str) else None,
         "resource": tool.resource,
         "tags": list(tool.tags),
         "then": tool.then.tool.name if tool.then else None,
-        "ends_run": tool.ends_run or None,
+        "ends_run": tool.limits.ends_run or None,
         "filled_by_the_caller": options.list_injected(tool),
         "summary": tool.summary,
     }
 
 
-def _asks(tool: BaseTool) -> str:
+def asks_of(tool: BaseTool) -> str:
     """Say when a person is asked, under the default policy."""
     approvers = ""
-    if tool.required_approvals > 1:
-        approvers = f", {tool.required_approvals} people"
+    if tool.write.required_approvals > 1:
+        approvers = f", {tool.write.required_approvals} people"
     if isinstance(tool.approve, str):
         return f"when {tool.approve}{approvers}"
     always = tool.approve is True or tool.effective_risk == Policy().ask_from

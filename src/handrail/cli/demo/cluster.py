@@ -73,7 +73,7 @@ async def get_pod_logs(
 
 
 # A hanging attempt is ended by `attempt_timeout_s`; what is left of `timeout_s` goes to the next one.
-@hr.tool(effect="read", timeout_s=10, attempt_timeout_s=1.0)
+@hr.tool(effect="read", timeout_s=10, limits=hr.Limits(attempt_timeout_s=1.0))
 async def get_pod_metrics(
     context: hr.Context[Cluster],
     pod: str,

@@ -8,7 +8,7 @@ import click
 
 import handrail_mcp as protocol
 from handrail.cli import completion, options, settings
-from handrail.cli.commands.serve import check_http_options, http_options, serve_http
+from handrail.cli.commands.serve import http_options
 from handrail.cli.loading import file_at
 from handrail_mcp.commands.gateway.files import import_file, restore
 from handrail_mcp.commands.gateway.pins import pins
@@ -19,6 +19,7 @@ from handrail_mcp.commands.gateway.servers import (
     validate,
 )
 from handrail_mcp.commands.gateway.today import today
+from handrail_mcp.commands.serve_mcp import check_http_options, serve_http
 
 DEFAULT_FILE = Path("~/.config/handrail/gateway.toml")
 

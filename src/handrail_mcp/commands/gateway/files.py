@@ -5,12 +5,20 @@ from __future__ import annotations
 import shutil
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from handrail import _lazy
 from handrail.cli import options
 from handrail.cli.store_access import print_json, say
-from handrail_mcp.gateways import client_configs, settings
+from handrail_mcp.gateways import client_configs
+
+if TYPE_CHECKING:
+    from handrail_mcp.gateways import settings
+else:
+    # it takes the extra `mcp`, and `--help` does not
+    settings = _lazy.module("handrail_mcp.gateways.settings")
 
 _IS_FILE = click.Path(path_type=Path)
 

@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING
 import click
 
 import handrail_mcp as protocol
-from handrail_mcp.gateways.settings import GatewaySettings, read_gateway
+from handrail import _lazy
 
 if TYPE_CHECKING:
+    from handrail_mcp.gateways import settings
     from handrail_mcp.gateways.gateway import Gateway
-
+else:
+    # it takes the extra `mcp`, and `--help` does not
+    settings = _lazy.module("handrail_mcp.gateways.settings")
 
 MOST_NAME_CHARS = 60
 """A server may give a tool a name of any length, and no table is to be as wide."""
@@ -25,9 +28,9 @@ def shorten(text: str, most_chars: int = MOST_NAME_CHARS) -> str:
     return text if len(text) <= most_chars else f"{text[:most_chars]}…"
 
 
-def settings_of(context: click.Context) -> GatewaySettings:
+def settings_of(context: click.Context) -> settings.GatewaySettings:
     """Return the settings in the file that the command line names."""
-    return read_gateway(context.obj)
+    return settings.read_gateway(context.obj)
 
 
 def start_gateway(context: click.Context) -> Gateway:

@@ -105,7 +105,9 @@ def command(
     schedule_file: Path | None,
     notify: str | None,
 ) -> int:
-    """Carry out the runs that were submitted to a store, with any number of workers like this one.
+    """Carry out the runs that were submitted to a store.
+
+    On Postgres any number of workers do so together; of a SQLite file one does, and others stand by.
 
     Runs come from `Runtime.submit`, `handrail runs submit` and schedules. A run that waits for a person is left until
     somebody answers, in whatever process; a run whose worker died goes on in another one; a run whose model is away
@@ -213,7 +215,6 @@ async def _work(
             for task in beside:
                 task.cancel()
             await health.close()
-            dispatcher.close()
     log.info("worker %d has ended", os.getpid())
     return Exit.OK
 

@@ -1,0 +1,1 @@
+from tests.cli.conftest import *  # noqa: F403  # its fixtures
