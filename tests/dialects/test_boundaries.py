@@ -178,7 +178,7 @@ async def test_two_runs_have_no_code_in_common():
 
 
 async def test_every_wire_sends_them():
-    for wire in ("openai-chat", "anthropic", "gemini", "openai-responses", "hermes"):
+    for wire in ("openai-chat", "anthropic", "openai-responses", "hermes"):
         script = [[testing.call("read_page", page="forged")], "Done."]
         with testing.ScriptedServer(script, wire=wire) as server:
             async with hr.Runtime([read_page]) as runtime:
