@@ -62,7 +62,7 @@ def send_mail(to: str, body: str = "") -> str:
     return "sent"
 
 
-@hr.tool(effect="read")
+@hr.tool(effect="read", sends=hr.Sends(trust="trusted"))
 def calculate(expression: str) -> str:
     """Work out a sum."""
     return "2"
