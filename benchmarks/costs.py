@@ -242,7 +242,7 @@ def boxes(quick: bool) -> list[Figure]:
 
 _TOOLS_APART: Mapping[Any, Mapping[str, Any]] = {
     "none": {},
-    "process": {"mounts": ["/usr"]},
+    "process": {"sandbox": {"mounts": ["/usr"]}},
     "isolated": {},
 }
 
