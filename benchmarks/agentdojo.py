@@ -183,7 +183,7 @@ class _World:
             permission="read" if effect == "read" else "write",
             blocking=False,
             write=hr.Write(repeatable=True),
-            **DECLARED.get(name, {}),
+            sends=DECLARED.get(name, {}),
         )
 
     def _perform(self, name: str, **arguments: Any) -> Any:

@@ -31,7 +31,6 @@ HANDLE_USUALLY = {
     "openai-chat": 1.4,
     "anthropic": 1.6,
     "openai-responses": 1.6,
-    "gemini": 1.9,
 }
 """What `handle` costs, in calls. A chat message is as a client takes it out of the answer, the others are whole."""
 

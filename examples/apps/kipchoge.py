@@ -1,7 +1,7 @@
 """How many thousand hours would Eliud Kipchoge need to run to the Moon at its closest, at his marathon pace? (17)
 
     python examples/apps/kipchoge.py                  # a stand-in web, a stand-in Wikipedia, a scripted model
-    python examples/apps/kipchoge.py --wire gemini    # the same over another provider's wire, or hermes, llama3, ...
+    python examples/apps/kipchoge.py --wire anthropic # the same over another provider's wire, or hermes, llama3, ...
     python examples/apps/kipchoge.py --mcp            # the same tools, behind a server of the Model Context Protocol
     python examples/apps/kipchoge.py --model openai:NAME     # the real Wikipedia; the real web with TAVILY_API_KEY
 

@@ -1,8 +1,8 @@
 """One weather call in every dialect: what goes to the model, what it answers, and how the result goes back.
 
-    python examples/apps/one_call.py                     # five providers' HTTP and four families' prompts
-    python examples/apps/one_call.py hermes gemini       # those two
-    python examples/apps/one_call.py all                 # all but Bedrock's, about 70 of them
+    python examples/apps/one_call.py                     # three of HTTP and four families' prompts
+    python examples/apps/one_call.py hermes anthropic    # those two
+    python examples/apps/one_call.py all                 # these three and every prompt's, about 70
 
 Everything printed went over real HTTP to a scripted server; left is the request, right the answer. Shown: the spelling
 differs in everything, and the call is the same; the tool is written once and does not know.

@@ -38,13 +38,9 @@ def desk_at(url: str, client: httpx2.AsyncClient) -> hr.FunctionTool:
     """Make the tool. The far side tells duplicates apart by our key, so a lost answer may be asked for again."""
 
     # No breaker: this network always loses some, and a pause of 30 s after five in a row would help nobody.
-    @hr.tool(
-        effect="write",
-        replay="key",
-        resource="user:{user_id}",
-        timeout_s=60,
-        limits=hr.Limits(max_attempts=20, breaker=0),
-    )
+    limits = hr.Limits(max_attempts=20, breaker=0)
+
+    @hr.tool(effect="write", replay="key", resource="user:{user_id}", timeout_s=60, limits=limits)
     async def create_ticket(context: hr.Context[None], user_id: str, subject: str) -> dict[str, str]:
         """Open a ticket for a user. Use it for what needs a person; do not use it for questions.
 

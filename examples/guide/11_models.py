@@ -1,4 +1,4 @@
-"""One agent on four wires and an open model. Only the model's name changes; here each is a script behind real HTTP."""
+"""One agent on three wires and an open model. Only the model's name changes; here each is a script behind real HTTP."""
 
 import asyncio
 
@@ -14,7 +14,7 @@ async def get_weather(city: str) -> str:
 
 async def main() -> None:
     async with hr.Runtime([get_weather]) as runtime:
-        for wire in ("openai-chat", "openai-responses", "anthropic", "gemini", "hermes"):
+        for wire in ("openai-chat", "openai-responses", "anthropic", "hermes"):
             with ScriptedServer([call("get_weather", city="Paris"), "It is sunny."], wire=wire) as server:
                 run = await runtime.run("How is Paris?", model=server.model)  # or model="anthropic:NAME"
                 name, path = server.model.partition("@")[0], server.paths[-1]

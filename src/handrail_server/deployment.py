@@ -138,10 +138,6 @@ class Deployment:
         """Return breakers and locks as they are in this process now."""
         return self.runtime._engine.services.describe(monotonic())
 
-    def under_way_here(self, run_id: str) -> bool:
-        """Whether this server carries a run out now."""
-        return run_id in self._tasks
-
     # ------------------------------------------------------------------ runs
 
     async def start(

@@ -42,5 +42,5 @@ def test_the_few_by_default_are_http_and_prompts(app, capsys):
         capsys.readouterr()
         .out.strip()
         .splitlines()[-1]
-        .startswith("10 dialects, 1 call: get_weather")
+        .startswith("7 dialects, 1 call: get_weather")
     )

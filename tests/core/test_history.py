@@ -283,7 +283,7 @@ def test_a_wire_sends_no_conversation_that_a_provider_would_refuse(wire):
     body = dialect.encode_request(
         [ASK, asked("a", ToolCall("b", "look_up", "{")), told("c"), MORE]
     )
-    heard = dialect.decode_request(body)[0]
+    heard = dialect.decode_conversation(body)
     assert sanitize(heard).notes == ()
     assert [type(message) for message in heard] == [
         UserMessage, AssistantMessage, ToolMessage, ToolMessage, UserMessage,

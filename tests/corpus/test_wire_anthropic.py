@@ -143,8 +143,8 @@ def plain(message: dict) -> dict:
 def test_the_next_request_is_rebuilt_from_the_answer_and_the_results(this, then):
     turn = wires.answered(DIALECT, this["response"])
     told, recorded = this["request"]["messages"], then["request"]["messages"]
-    before, _, _ = DIALECT.decode_request({"messages": told})
-    added, _, _ = DIALECT.decode_request({"messages": recorded[len(told) + 1 :]})
+    before = DIALECT.decode_conversation({"messages": told})
+    added = DIALECT.decode_conversation({"messages": recorded[len(told) + 1 :]})
     rebuilt = DIALECT.encode_request([*before, AssistantMessage(turn), *added])[
         "messages"
     ]
@@ -163,7 +163,7 @@ def test_the_next_request_is_rebuilt_from_the_answer_and_the_results(this, then)
 )
 def test_a_recorded_history_survives_our_own_form_of_it(interaction):
     told = interaction["request"]["messages"] if interaction["request"] else []
-    messages, _, _ = DIALECT.decode_request({"messages": told})
+    messages = DIALECT.decode_conversation({"messages": told})
     # it goes to the head of the request
     said = [message for message in told if message["role"] != "system"]
     assert [*map(plain, DIALECT.encode_request(messages)["messages"])] == [

@@ -182,7 +182,6 @@ async def test_two_runs_have_no_code_in_common():
     [
         "openai-chat",
         "anthropic",
-        "gemini",
         "openai-responses",
         pytest.param("hermes", marks=pytest.mark.others),
     ],

@@ -200,23 +200,23 @@ MALFORMED = '{"candidates": [{"finishReason": "MALFORMED_FUNCTION_CALL"}]}'
 
 
 @pytest.mark.parametrize(
-    ("wire", "fault", "seconds"),
+    ("provider", "fault", "seconds"),
     [
-        ("openai-chat", Fault(401, '{"error": {"message": "no such key"}}'), 60.0),
-        ("openai-chat", Fault(400, '{"error": {"message": "bad request"}}'), 60.0),
+        ("openai", Fault(401, '{"error": {"message": "no such key"}}'), 60.0),
+        ("openai", Fault(400, '{"error": {"message": "bad request"}}'), 60.0),
         (
-            "openai-chat",
+            "openai",
             Fault(429, '{"error": {"code": "insufficient_quota"}}'),
             60.0,
         ),
         ("gemini", Fault(200, MALFORMED), 60.0),  # it has answered
-        ("openai-chat", BUSY, 60.0),  # it wants to be left alone for longer
-        ("openai-chat", AWAY, 0.0),
+        ("openai", BUSY, 60.0),  # it wants to be left alone for longer
+        ("openai", AWAY, 0.0),
     ],
 )
 @pytest.mark.parametrize("place", ["sqlite"], indirect=True)
 def test_a_run_fails_at_once_where_waiting_does_not_help(
-    place, client, monkeypatch, wire, fault, seconds
+    place, client, monkeypatch, provider, fault, seconds
 ):
     monkeypatch.setenv("OPENAI_API_KEY", "none")
     monkeypatch.setenv("GEMINI_API_KEY", "none")
@@ -225,8 +225,9 @@ def test_a_run_fails_at_once_where_waiting_does_not_help(
         async with working(place, [], await_model_s=seconds):
             return await result(client, "r")
 
-    with ScriptedServer(SCRIPT, wire=wire) as server:
-        client.submit("Go.", run_id="r", model=server.model)
+    with ScriptedServer(SCRIPT) as server:
+        model = f"{provider}:scripted@{server.base_url}"
+        client.submit("Go.", run_id="r", model=model)
         server.outage = fault
         run = asyncio.run(fail())
     assert run.status == "failed"

@@ -32,7 +32,6 @@ WIRES = {
     "anthropic": "claude-sonnet-4-5",
     "openai-responses": "gpt-5.4",
     "openai-chat": "gpt-5.4",
-    "gemini-interactions": "gemini-3.5-flash",
 }
 
 

@@ -406,7 +406,7 @@ def test_an_interrupt_inside_a_write_enters_it_again_only_where_that_is_declared
 
     declare = {"create_ticket": {"effect": "write"}}
     if interrupts == "before":
-        declare["create_ticket"]["interrupts"] = "before"
+        declare["create_ticket"]["write"] = hr.Write(interrupts="before")
     shop = Shop(TICKET, way=way, own=[], tools=[create_ticket], declare=declare)
     assert shop.do()["__interrupt__"][0].value == "for whom?"
     state = shop.do(Command(resume="anna"))

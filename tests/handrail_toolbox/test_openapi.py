@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import handrail as hr
-from handrail.errors import Code, ConfigError
+from handrail.errors import Code, ConfigError, describe_install
 from handrail.schemas.openapi import LeftOut, operations
 
 TEXT = {"type": "string"}
@@ -552,7 +552,7 @@ def test_yaml_that_newer_versions_of_pyyaml_bound_themselves_is_one_sentence(
 def test_without_pyyaml_a_person_is_told_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "yaml", None)
     (tmp_path / "a.yaml").write_text(IN_YAML)
-    with pytest.raises(ConfigError, match=re.escape("pip install -e '.[openapi]'")):
+    with pytest.raises(ConfigError, match=re.escape(describe_install("openapi"))):
         hr.openapi(tmp_path / "a.yaml")
 
 

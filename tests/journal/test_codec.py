@@ -12,7 +12,6 @@ from msgspec.structs import replace
 from handrail.calls import TRUSTED, Label, Media, ToolCall, ToolResult
 from handrail.core.budgets import Budget
 from handrail.core.results import as_text, encode_if_it_fits
-from handrail.effects import Approval
 from handrail.errors import Failure, JournalMismatch
 from handrail.journal import codec
 from handrail.journal.codec import RunInput
@@ -175,12 +174,6 @@ def test_a_value_that_counts_as_false_is_a_value(value):
     )
     assert read.value == value
     assert type(read.value) is type(value)
-
-
-@given(st.booleans(), texts, texts, st.none() | objects)
-def test_a_persons_word_comes_back_as_it_was(granted, by, reason, arguments):
-    word = Approval(granted, by, reason, arguments)
-    assert codec.approval_from_json(through_json(codec.approval_as_json(word))) == word
 
 
 @given(turns, results, texts)

@@ -21,6 +21,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 import handrail as hr
 from handrail import testing
+from handrail.errors import describe_install
 from handrail.observers import conventions as names
 from handrail.observers import otel
 from tests.observers.support import Recorded, event_names, is_child, recorded
@@ -667,7 +668,7 @@ except hr.ConfigError as error:
         text=True,
         env={**os.environ, "HANDRAIL_OTEL": "true"},
     )
-    assert "pip install -e '.[otel]'" in done.stdout, done.stderr
+    assert describe_install("otel") in done.stdout, done.stderr
 
 
 CRASHING = Path(__file__).parent / "crashing.py"

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from pydantic import BaseModel
 
 import handrail as hr
+from handrail import testing
 from handrail.errors import JournalMismatch, RunNameTaken, RunUnderWay
 from handrail.events import ModelAsked
 from handrail.testing import Fault, ManualClock, ScriptedModel, ScriptedServer, call
@@ -254,7 +255,7 @@ SCRIPT = [
 ]
 
 
-@pytest.mark.parametrize("wire", [each for each in WIRES if each != "bedrock"])
+@pytest.mark.parametrize("wire", testing.WIRES)
 def test_another_process_makes_the_same_next_request(tmp_path, wire):
     here, there = tmp_path / "h.db", tmp_path / "copy.db"
     world = World()

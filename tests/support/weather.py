@@ -11,6 +11,7 @@ from handrail.dialects import Dialect, Envelope, ServerDialect, WireDialect, dia
 from handrail.messages import Turn, Usage
 from handrail.tools.function_tool import FunctionTool
 from handrail.tools.toolset import Toolset
+from tests.support import recorded
 
 QUESTION = "How warm is it in Paris?"
 
@@ -50,6 +51,10 @@ def answer_in(spoken: Dialect) -> str:
             TURN, Envelope("NAME", "answer_1", 1_767_225_600), TOOLS
         )
         return json.dumps(body, ensure_ascii=False, indent=2)
+    if isinstance(spoken, WireDialect):
+        return json.dumps(
+            recorded.body(spoken.name, "weather"), ensure_ascii=False, indent=2
+        )
     prompt: Any = spoken
     if hasattr(prompt, "written"):
         return prompt.encode_answer(TURN, TOOLS)
@@ -58,8 +63,10 @@ def answer_in(spoken: Dialect) -> str:
     return reader.write_answer(prompt.syntax, TURN, TOOLS)
 
 
-def stream_in(spoken: ServerDialect) -> str:
+def stream_in(spoken: WireDialect) -> str:
     """Return the same answer as the provider would stream it."""
+    if not isinstance(spoken, ServerDialect):
+        return recorded.events(spoken.name, "weather")
     return "".join(
         spoken.encode_stream(TURN, Envelope("NAME", "answer_1", 1_767_225_600), TOOLS)
     )

@@ -59,7 +59,7 @@ class PrefixCache:
         """Return the usage of a request, with what was read from the cache and written to it.
 
         Args:
-            wire: Its dialect: `anthropic`, one of OpenAI's, or `gemini-interactions`, which is counted as they are.
+            wire: Its dialect: `anthropic`, or one of OpenAI's.
 
         Raises:
             ModelError: The request has more marks than Anthropic takes, or one on a deferred tool.
@@ -172,7 +172,7 @@ def _block(role: str, fields: Mapping[str, Json]) -> _Block:
 
 def _openai_text(body: Mapping[str, Json]) -> str:
     tools = [tool for tool in body.get("tools") or () if not tool.get("defer_loading")]
-    parts = (*tools, body.get("instructions") or body.get("system_instruction"))
+    parts = (*tools, body.get("instructions"))
     history = body.get("input") or body.get("messages") or ()
     return "\n".join(map(_write, (*parts, *_as_blocks(history))))
 

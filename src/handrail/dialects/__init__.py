@@ -128,6 +128,15 @@ class WireDialect(Dialect, Protocol):
         """Return the turn from one assistant message, or from a whole answer that holds one."""
         ...
 
+    def decode_conversation(self, body: Mapping[str, Json]) -> list[Message]:
+        """Return the messages in a request's body, as some client wrote it.
+
+        Raises:
+            ConfigError: The messages cannot be read.
+            ModelError: What a client sends back of an answer cannot be read.
+        """
+        ...
+
     def classify(
         self, status: int | None, headers: Mapping[str, str], body: Json | bytes
     ) -> ModelError:
@@ -152,15 +161,8 @@ class Envelope(Struct, frozen=True):
 
 
 @runtime_checkable
-class ServerDialect(Protocol):
-    """The provider's side of a wire dialect, for servers that speak it."""
-
-    def parse_path(self, path: str) -> dict[str, Json] | None:
-        """Return what a path says beside the body, as fields for `decode_request` (`model`, `stream`).
-
-        None when a request to this path is not one of this dialect.
-        """
-        ...
+class ServerDialect(WireDialect, Protocol):
+    """A wire dialect with the provider's side, for servers that speak it."""
 
     def encode_error(self, message: str, *, status: int, type: str) -> dict[str, Json]:
         """Return the body of an error answer; `type` is one of OpenAI's words, such as `invalid_request_error`."""

@@ -32,7 +32,6 @@ from msgspec.structs import asdict, astuple, replace
 from handrail.calls import TRUSTED, Label, Media, ToolCall, ToolResult
 from handrail.core.budgets import Budget
 from handrail.core.results import is_written_as, plain
-from handrail.effects import Approval
 from handrail.errors import Code, ConfigError, Failure, JournalMismatch, Json
 from handrail.messages import (
     AssistantMessage,
@@ -83,11 +82,6 @@ def model_key(turn: int) -> str:
 def call_key(turn: int, index: int) -> str:
     """Return the key of a call's result."""
     return f"{turn}.{index}"
-
-
-def person_key(turn: int, index: int) -> str:
-    """Return the key of a person's decision on a call."""
-    return f"{turn}.{index}.p"
 
 
 def toolset_digest(tools: Iterable[Any]) -> str:
@@ -383,29 +377,6 @@ def doubt_in(step: JournalStep) -> Doubt | None:
         return None
     scope, key, fingerprint = body.get("write") or ("", "", "")
     return Doubt(str(body.get("name", "")), str(scope), str(key), str(fingerprint))
-
-
-def approval_as_json(approval: Approval) -> dict[str, Json]:
-    """Return a person's decision as a journal stores it."""
-    members: dict[str, Json] = {
-        "granted": approval.granted,
-        "by": approval.by,
-        "reason": approval.reason,
-    }
-    if approval.arguments is not None:
-        members["arguments"] = dict(approval.arguments)
-    return members
-
-
-def approval_from_json(body: Json) -> Approval:
-    """Return a person's decision from a journal."""
-    with _reading("a person's decision", body) as members:
-        return Approval(
-            granted=members["granted"],
-            by=members.get("by", ""),
-            reason=members.get("reason", ""),
-            arguments=members.get("arguments"),
-        )
 
 
 def input_as_json(run_input: RunInput) -> dict[str, Json]:

@@ -76,11 +76,6 @@ def next_turn(steps: Sequence[JournalStep]) -> int:
     return max((step.turn for step in steps), default=0) + 1
 
 
-def first_turn_of_last_round(steps: Sequence[JournalStep]) -> int:
-    """Return the number of the first turn of the last round."""
-    return max((step.turn for step in steps if step.kind == "question"), default=1)
-
-
 def read_rounds(stored: StoredRun) -> list[Round]:
     """Return the rounds of a stored run, at least one.
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import overload
 
-from handrail.dialects import Conversation, ServerDialect, wire_dialect
+from handrail.dialects import Conversation, wire_dialect
 from handrail.errors import ConfigError, JournalMismatch, Json, ModelError
 from handrail.journal.codec import message_as_json, message_from_json
 from handrail.messages import Message, conversation_of
@@ -105,8 +105,6 @@ _KINDS = {*_TEXTS, "assistant", "result"}
 
 def _decode_request(body: Json, dialect: str) -> list[Message]:
     wire = wire_dialect(dialect)
-    if not isinstance(wire, ServerDialect):
-        raise ConfigError(f"the dialect {dialect!r} writes requests, and reads none")
     request = wire.encode_request("?")
     name = next(name for name in _LISTS if name in request)
     if not isinstance(body, Mapping | str | bytes) and isinstance(body, Iterable):
@@ -116,7 +114,7 @@ def _decode_request(body: Json, dialect: str) -> list[Message]:
             f"a conversation in the form of {dialect!r} is an object with `{name}`, or the list in it"
         )
     try:
-        return wire.decode_request(body)[0]
+        return wire.decode_conversation(body)
     except (
         ModelError,
         KeyError,

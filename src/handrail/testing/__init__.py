@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from handrail import plugins
 from handrail.calls import ToolCall
-from handrail.dialects import Dialect, Envelope, ServerDialect, dialect
+from handrail.dialects import Envelope, ServerDialect, dialect
 from handrail.effects import Approval, AskHuman
 from handrail.errors import ConfigError, Json, ModelError, SetupError
 from handrail.messages import AssistantMessage, Message, TextDelta, Turn, Usage
@@ -118,21 +118,14 @@ class Fault:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-_PROVIDERS: Mapping[str, str] = {
-    "openai-chat": "openai",
-    "openai-responses": "openai-responses",
-    "anthropic": "anthropic",
-    "gemini": "gemini",
-    "gemini-interactions": "gemini-interactions",
-    "cohere": "cohere",
-}
-"""Which provider's preset asks in a dialect."""
-
-WIRES = tuple(_PROVIDERS)
+WIRES = ("openai-chat", "openai-responses", "anthropic")
 """What `ScriptedServer(wire=...)` can speak, beside every prompt dialect at its raw endpoints."""
 
-_RAW: Mapping[str, str] = {"mistral": "mistral-v3-tekken"}
-"""How a model of a prompt dialect is named where a provider has the dialect's own name."""
+_PRESETS: Mapping[str, str] = {
+    "openai-chat": "openai",
+    "mistral": "mistral-v3-tekken",
+}
+"""The preset that asks in a dialect, where it is not called as the dialect is."""
 
 
 class RawWire(ServerDialect, Protocol):
@@ -166,12 +159,29 @@ class UsageCounter(Protocol):
         ...
 
 
+def dialects_of_server(wire: str) -> list[ServerDialect]:
+    """Return what a scripted server of that wire speaks first.
+
+    Raises:
+        ConfigError: There is no such dialect, or a script cannot be told in it.
+    """
+    model_dialect = dialect(wire)
+    if wire in plugins.list_added("raw_wires"):
+        return [*plugins.load("raw_wires", wire)(model_dialect)]
+    if wire not in WIRES:
+        raise ConfigError(
+            f"a script is not told in {wire!r}, but in {', '.join(WIRES)} and every prompt dialect"
+        )
+    return [cast(ServerDialect, model_dialect)]
+
+
 class ScriptedServer(Serving):
     """A model behind a real HTTP server on the loopback interface, in a provider's own wire.
 
     Args:
         script: What it answers.
-        faults: What goes wrong first: the n-th request gets the n-th fault, those after the last are answered.
+        faults: What goes wrong first: the n-th request gets the n-th fault, at whatever path; those after the last are
+            answered.
         wire: The dialect that `model` speaks. Every other wire is answered too, each at its own path. A prompt dialect
             is spoken at `/v1/completions` and at Ollama's `/api/generate`.
         pause_s: Between two pieces of a stream, so that streaming can be seen.
@@ -200,26 +210,22 @@ class ScriptedServer(Serving):
         self.outage: Fault | None = None
         self.requests: list[dict[str, Json]] = []
         self.paths: list[str] = []
-        model_dialect = dialect(wire)
-        self.raw_wires: list[RawWire] = []
-        spoken: Sequence[Dialect] = [model_dialect]
-        if wire in plugins.list_added("raw_wires"):
-            spoken = self.raw_wires = plugins.load("raw_wires", wire)(model_dialect)
+        spoken = dialects_of_server(wire)
+        self.raw_wires = [] if wire in WIRES else cast("list[RawWire]", spoken)
         self.wires = [
-            cast(ServerDialect, each) for each in (*spoken, *map(dialect, WIRES))
+            *spoken,
+            *(cast(ServerDialect, dialect(each)) for each in WIRES),
         ]
         self._lock = Lock()
         super().__init__(_ModelHandler)
         self.base_url = f"http://{self.host}:{self.port}/v1"
-        self.model = (
-            f"{_PROVIDERS.get(wire, _RAW.get(wire, wire))}:scripted@{self.base_url}"
-        )
+        self.model = f"{_PRESETS.get(wire, wire)}:scripted@{self.base_url}"
 
-    def wire_for(self, path: str) -> tuple[ServerDialect, dict[str, Json]]:
-        """Return the dialect that is spoken at a path, and what the path itself asks."""
+    def wire_for(self, path: str) -> ServerDialect:
+        """Return the dialect that is spoken at a path."""
         for wire in self.wires:
-            if (path_fields := wire.parse_path(path)) is not None:
-                return wire, path_fields
+            if path.endswith(wire.path("", stream=False)):
+                return wire
         raise ConfigError(f"nothing is served at {path}")
 
     def next_fault(self, path: str, body: dict[str, Json]) -> Fault | None:
@@ -257,17 +263,17 @@ class _ModelHandler(Handler):
         raw = self.rfile.read(int(self.headers.get("content-length") or 0))
         wire = scripted.wires[0]
         try:
-            wire, path_fields = scripted.wire_for(urlsplit(self.path).path)
             body = json.loads(raw)
             if not isinstance(body, dict):
                 raise ConfigError("the request is no JSON object")
-            messages, tools, options = wire.decode_request({**body, **path_fields})
+            fault = scripted.next_fault(self.path, body)
+            if fault is not None:
+                self._fail(fault)
+                return
+            wire = scripted.wire_for(urlsplit(self.path).path)
+            messages, tools, options = wire.decode_request(body)
         except (ValueError, ModelError, SetupError) as error:
             self._refuse(wire, error)
-            return
-        fault = scripted.next_fault(self.path, body)
-        if fault is not None:
-            self._fail(fault)
             return
         one_call_each, kind = False, "text/event-stream"
         for each in scripted.raw_wires:
@@ -277,7 +283,7 @@ class _ModelHandler(Handler):
         turn = line_for(scripted.script, messages, one_call_each=one_call_each)
         if scripted.cache is not None:
             try:
-                usage = scripted.cache.count(getattr(wire, "name", ""), body)
+                usage = scripted.cache.count(wire.name, body)
             except ModelError as error:
                 self._refuse(wire, error)
                 return

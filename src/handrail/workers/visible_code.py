@@ -16,7 +16,7 @@ def find_visible_code(tool: BaseTool) -> tuple[Sequence[str], Sequence[str]]:
     """Return `sys.path` of the tool's sandbox, and which of our files and folders are mounted there, read-only.
 
     Folders of installed packages are mounted whole. In other folders, such as a project's, `.env` or a database may lie
-    beside the code: of those the tool sees its own package or file, and handrail.
+    beside the code: of those the tool sees its own package or file, handrail, and the packages of ours beside it.
     """
     standard_library = Path(sysconfig.get_path("stdlib")).resolve()
     inside_already = (standard_library, standard_library / "lib-dynload")
@@ -25,8 +25,10 @@ def find_visible_code(tool: BaseTool) -> tuple[Sequence[str], Sequence[str]]:
         str(each) for each in folders if each.is_dir() and each not in inside_already
     ]
     installed = [each for each in path if Path(each).name in _INSTALLED]
+    ours = Path(__file__).parents[1]
     code = [
-        _code_path("handrail"),
+        str(ours),
+        *map(str, ours.parent.glob(f"{ours.name}_*")),
         _code_path(getattr(tool.run, "__module__", None) or ""),
     ]
     wanted = [

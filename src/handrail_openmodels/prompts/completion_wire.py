@@ -229,13 +229,11 @@ class Completions(Struct, frozen=True):
         """Return what an error answer means; see `WireDialect.classify`."""
         return provider_errors.classify(status, headers, body)
 
-    # ------------------------------------------------------------------ the server's side
+    def decode_conversation(self, body: Mapping[str, Json]) -> list[Message]:
+        """Return the prompt as one message; see `decode_request`."""
+        return self.decode_request(body)[0]
 
-    def parse_path(self, path: str) -> dict[str, Json] | None:
-        """Return what a path says beside the body; see `ServerDialect.parse_path`."""
-        if path.endswith(self.path("", stream=False)):
-            return {}
-        return None
+    # ------------------------------------------------------------------ the server's side
 
     def encode_error(self, message: str, *, status: int, type: str) -> dict[str, Json]:
         """Return the body of an error answer."""

@@ -41,7 +41,7 @@ from handrail.ports import Described
 from handrail.testing import ScriptedServer, call
 from handrail.testing.contracts.dialects import (
     TOOLS,
-    DialectContract,
+    ServerContract,
     in_pieces,
     read,
     shared,
@@ -63,7 +63,7 @@ PNG = Media("image/png", b"\x89PNG")
 PNG_BASE64 = b64encode(PNG.data).decode()
 
 
-class TestAnthropic(DialectContract):
+class TestAnthropic(ServerContract):
     dialect = DIALECT
     last = b"message_stop"
     texts_survive = False

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import struct
 import zlib
+from urllib.parse import unquote
 
 import pytest
 from hypothesis import given
@@ -15,7 +16,6 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from handrail.calls import Media, ToolCall, ToolResult
-from handrail.dialects import Envelope
 from handrail.dialects.wires.bedrock import DIALECT
 from handrail.errors import ConfigError, Failure, ModelError
 from handrail.messages import (
@@ -33,22 +33,20 @@ from handrail.ports import Described
 from handrail.testing.contracts.dialects import (
     RICH,
     TOOLS,
-    DialectContract,
     calls_told,
     in_pieces,
     read,
     shared,
 )
-from tests.support import wires
+from tests.support import recorded, wires
 
 ASKED = [UserMessage("How warm is it?")]
 RECORDED = wires.exchanges("bedrock_converse")
 
 
-class TestBedrock(DialectContract):
+class TestBedrock(recorded.RecordedContract):
     dialect = DIALECT
     last = b"messageStop"
-    texts_survive = False
 
     def sayable(self, turn: Turn) -> Turn:
         """Thoughts are not counted on this wire."""
@@ -120,7 +118,7 @@ def test_the_path_names_the_model_and_whether_to_stream():
     for stream in (False, True):
         path = DIALECT.path(arn, stream=stream)
         assert path.count("/") == 3
-        assert DIALECT.parse_path(path) == {"model": arn, "stream": stream}
+        assert unquote(path) == f"/model/{arn}/converse{'-stream' if stream else ''}"
 
 
 CALLED = AssistantMessage(
@@ -304,9 +302,8 @@ def framed(kind: str, told: object, header: bytes = b":event-type") -> bytes:
 
 
 def test_frames_of_amazon_are_read_whole_and_a_cut_one_has_no_good_end():
-    events = [
-        json.loads(line[6:]) for line in "".join(stream_of(RICH)).split("\n") if line
-    ]
+    lines = TestBedrock().events().splitlines()
+    events = [json.loads(line[6:]) for line in lines if line]
     frames = [framed(kind, told) for event in events for kind, told in event.items()]
     rich = replace(RICH, usage=replace(RICH.usage, reasoning_tokens=0))
     assert DIALECT.decode(b"".join(frames), TOOLS) == rich
@@ -316,10 +313,6 @@ def test_frames_of_amazon_are_read_whole_and_a_cut_one_has_no_good_end():
             RICH.text,
             "calls" if cut <= len(frames[-1]) else "error",
         )
-
-
-def stream_of(turn: Turn) -> list[str]:
-    return [*DIALECT.encode_stream(turn, Envelope("m", "a", 0), TOOLS)]
 
 
 @pytest.mark.parametrize(("kind", "retryable"), [

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-import handrail as hr
 from handrail.calls import Media, ToolCall, ToolResult
 from handrail.dialects.wires.cohere import DIALECT
 from handrail.errors import ConfigError, ModelError
@@ -26,22 +25,14 @@ from handrail.messages import (
     UserMessage,
 )
 from handrail.models.providers import PROVIDERS
-from handrail.testing import ScriptedServer, call
-from handrail.testing.contracts.dialects import (
-    TOOLS,
-    DialectContract,
-    calls_told,
-    read,
-    shared,
-)
+from handrail.testing.contracts.dialects import TOOLS, calls_told, read, shared
+from tests.support import recorded
 
 ASKED = [UserMessage("How warm is it?")]
 
 
-class TestCohere(DialectContract):
+class TestCohere(recorded.RecordedContract):
     dialect = DIALECT
-    counts_cache_writes = False
-    choice = "required"
 
     def sayable(self, turn: Turn) -> Turn:
         """Thoughts are not counted on this wire."""
@@ -101,7 +92,6 @@ def test_an_answer_is_held_to_a_form():
         "type": "json_object",
         "json_schema": {"type": "object"},
     }
-    assert DIALECT.decode_request(body)[2] == options
 
 
 def test_pictures_and_texts_are_shown_and_other_files_are_refused():
@@ -195,7 +185,7 @@ def test_documents_in_a_tools_message_are_heard_as_text():
         },
         {"role": "tool", "tool_call_id": "c", "content": documents},
     ]
-    messages, _, _ = DIALECT.decode_request({"messages": told})
+    messages = DIALECT.decode_conversation({"messages": told})
     assert messages[1].result.text == '{"c": 21}\nwarm'
 
 
@@ -302,35 +292,6 @@ def test_any_bytes_give_a_turn_or_a_model_error(body):
             assert isinstance(told(), Turn)
         except ModelError as error:
             assert str(error)
-
-
-# -- with the runtime --------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.anyio
-@pytest.mark.parametrize("streamed", [False, True])
-async def test_ten_turns_with_tools_go_through_the_runtime(streamed):
-    seen: list[int] = []
-    heard: list[object] = []
-
-    @hr.tool(effect="read")
-    def measure(level: int) -> dict:
-        """Measure something."""
-        seen.append(level)
-        return {"celsius": level}
-
-    script = [call("measure", level=n) for n in range(10)]
-    with ScriptedServer([*script, "It is warm."], wire="cohere") as server:
-        async with hr.Runtime(
-            [measure], observers=[heard.append] if streamed else ()
-        ) as runtime:
-            run = await runtime.run("How warm is it?", model=server.model)
-    assert (run.status, run.text, seen) == ("done", "It is warm.", [*range(10)])
-    assert [message["role"] for message in server.requests[-1]["messages"]] == [
-        "user",
-        *["assistant", "tool"] * 10,
-    ]
-    assert all(request["stream"] == streamed for request in server.requests)
 
 
 def test_the_preset_knows_the_place_and_the_key():

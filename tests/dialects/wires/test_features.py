@@ -265,8 +265,8 @@ def is_made_by_a_client(block: dict) -> bool:
 def test_the_recorded_next_request_is_rebuilt(wire, this, then):
     dialect, key = hr.dialect(wire), HISTORY[wire]
     history, longer = this["request"][key], then["request"][key]
-    before = dialect.decode_request({key: history})[0]
-    added = dialect.decode_request({key: longer[len(history) :]})[0]
+    before = dialect.decode_conversation({key: history})
+    added = dialect.decode_conversation({key: longer[len(history) :]})
     turn = wires.answered(dialect, this["response"])
     results = [each for each in added if not isinstance(each, AssistantMessage)]
     rebuilt = dialect.encode_request([*before, AssistantMessage(turn), *results])[key]
@@ -286,7 +286,7 @@ def test_a_request_that_goes_on_from_a_stored_answer_is_rebuilt(wire, this, then
     turn = wires.answered(dialect, this["response"])
     recorded = then["request"]
     [field] = [key for key in recorded if key.startswith("previous_")]
-    added = dialect.decode_request({"input": recorded["input"]})[0]
+    added = dialect.decode_conversation({"input": recorded["input"]})
     extra = {"store": True, field: turn.raw["id"]}
     sent = dialect.encode_request(added, options=hr.Options(extra=extra))
     assert sent[field] == recorded[field]

@@ -9,7 +9,6 @@ from google import genai
 from google.genai import types
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 import handrail as hr
 from handrail.calls import Media, ToolCall, ToolResult
@@ -26,29 +25,15 @@ from handrail.messages import (
 )
 from handrail.models.providers import PROVIDERS
 from handrail.ports import Described
-from handrail.testing import Fault, ScriptedServer, call
-from handrail.testing.contracts.dialects import (
-    RICH,
-    DialectContract,
-    check_growth,
-    read,
-    shared,
-)
+from handrail.testing import Fault, ScriptedServer
+from handrail.testing.contracts.dialects import RICH, check_growth, read, shared
+from tests.support import recorded
 
 ASKED = [UserMessage("How warm is it?")]
 
 
-class TestGemini(DialectContract):
+class TestGemini(recorded.RecordedContract):
     dialect = DIALECT
-    counts_cache_writes = False
-    stops_beside_calls = False
-    texts_survive = False
-    texts_stream = False
-
-    def sayable(self, turn: Turn) -> Turn:
-        """Arguments are an object on this wire, streamed too; a refusal tells its reason always."""
-        turn = self.survives(super().sayable(turn))
-        return replace(turn, refusal="SAFETY") if turn.finish == "refused" else turn
 
 
 def tool(name: str = "look", **properties: object) -> Described:
@@ -141,9 +126,6 @@ def test_tools_that_gemini_runs_itself_pass_through_beside_ours():
         "functionCallingConfig": {"mode": "AUTO"},
         "includeServerSideToolInvocations": True,
     }
-    assert DIALECT.decode_request(body)[2].provider_tools == tuple(
-        options.provider_tools
-    )
 
 
 def test_a_schema_goes_in_geminis_subset_where_that_loses_nothing():
@@ -310,7 +292,7 @@ def test_media_stand_behind_the_result_that_shows_them_and_are_read_back():
     ]
     heard = [
         message.result.media
-        for message in DIALECT.decode_request(body)[0]
+        for message in DIALECT.decode_conversation(body)
         if isinstance(message, ToolMessage)
     ]
     assert heard == [pictures, ()]
@@ -561,96 +543,37 @@ def test_the_work_grows_with_the_length_and_no_faster(parts):
 # -- the official client -----------------------------------------------------------------------------------------------
 
 
-def client(server: ScriptedServer, version: str) -> genai.Client:
+def client(server: ScriptedServer) -> genai.Client:
     address = server.base_url.removesuffix("/v1")
     return genai.Client(
         api_key="none",
-        http_options=types.HttpOptions(base_url=address, api_version=version),
+        http_options=types.HttpOptions(base_url=address, api_version="v1beta"),
     )
 
 
-def look(city: str) -> str:
-    """Look how warm a city is."""
-    return f"21 °C in {city}"
-
-
-@pytest.mark.parametrize("version", ["v1", "v1beta"])
-def test_the_official_client_reads_an_answer_whole_and_streamed(version):
-    with (
-        ScriptedServer([RICH], wire="gemini") as server,
-        client(server, version) as google,
-    ):
-        whole = google.models.generate_content(model="any", contents="How warm is it?")
-        streamed = [
-            *google.models.generate_content_stream(
-                model="any", contents="How warm is it?"
-            )
-        ]
-    assert server.paths[0] == f"/{version}/models/any:generateContent"
-    spelled = [
-        ("call_a", "user_info.get"),
-        ("call_b", "refund"),
-        ("call_c", "tool_22cf3c76"),
+def test_the_recorded_answer_is_one_to_the_official_client():
+    faults = [recorded.answer("gemini", "rich")]
+    with ScriptedServer([], faults=faults) as server, client(server) as google:
+        told = google.models.generate_content(model="any", contents="How warm is it?")
+    assert [(each.id, each.args) for each in told.function_calls] == [
+        (each.id, json.loads(each.arguments)) for each in RICH.calls
     ]
-    assert [(each.id, each.name) for each in whole.function_calls] == spelled
-    assert [each.args for each in whole.function_calls] == [
-        json.loads(each.arguments) for each in RICH.calls
-    ]
-    assert (
-        whole.candidates[0].finish_reason
-        == streamed[-1].candidates[0].finish_reason
-        == types.FinishReason.STOP
-    )
-    parts = [part for chunk in streamed for part in chunk.candidates[0].content.parts]
-    assert "".join(part.text or "" for part in parts if not part.thought) == RICH.text
-    assert "".join(part.text or "" for part in parts if part.thought) == RICH.reasoning
-    assert [part.function_call.id for part in parts if part.function_call] == [
-        each.id for each in RICH.calls
-    ]
-    assert (
-        whole.usage_metadata.total_token_count
-        == streamed[-1].usage_metadata.total_token_count
-        == 165
-    )
-
-
-@pytest.mark.parametrize("version", ["v1", "v1beta"])
-def test_the_official_client_runs_its_own_tools_with_our_server(version):
-    script = [
-        call("look", city="北京"),
-        lambda messages: f"I read: {messages[-1].result.text}",
-    ]
-    with (
-        ScriptedServer(script, wire="gemini") as server,
-        client(server, version) as google,
-    ):
-        config = types.GenerateContentConfig(
-            tools=[look], system_instruction="Be brief.", max_output_tokens=50
-        )
-        told = google.models.generate_content(
-            model="any", contents="How warm?", config=config
-        )
-    assert told.text == 'I read: {"result": "21 °C in 北京"}'
-    messages, tools, options = DIALECT.decode_request(server.requests[1])
-    assert [type(message) for message in messages] == [
-        SystemMessage,
-        UserMessage,
-        AssistantMessage,
-        ToolMessage,
-    ]
-    assert tools[0].parameters["properties"]["city"]["type"] == "string"
-    assert options.max_tokens == 50
+    assert told.usage_metadata.total_token_count == 165
 
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("form", ["answer", "content"])
 async def test_the_calls_of_the_official_clients_objects_are_handled(form):
-    script = [
-        [call("measure", city="北京"), ToolCall("x7", "measure", '{"city": null}')]
+    parts = [
+        {"functionCall": {"id": id, "name": "measure", "args": {"city": city}}}
+        for id, city in (("x6", "北京"), ("x7", None))
     ]
+    content = {"role": "model", "parts": parts}
+    candidate = {"content": content, "finishReason": "STOP"}
+    body = json.dumps({"candidates": [candidate]})
     with (
-        ScriptedServer(script, wire="gemini") as server,
-        client(server, "v1beta") as google,
+        ScriptedServer([], faults=[Fault(200, body)]) as server,
+        client(server) as google,
     ):
         told = google.models.generate_content(model="any", contents="How warm is it?")
         content = told.candidates[0].content
@@ -727,8 +650,8 @@ def test_what_we_send_is_what_the_official_client_makes_of_the_same():
         }
     )
     with (
-        ScriptedServer(["ok"], wire="gemini") as server,
-        client(server, "v1beta") as google,
+        ScriptedServer([], faults=[recorded.answer("gemini", "text")]) as server,
+        client(server) as google,
     ):
         spoken = [types.Content.model_validate(each) for each in ours["contents"]]
         google.models.generate_content(model="any", contents=spoken, config=config)
@@ -759,41 +682,6 @@ def _in_one_spelling(value: object, key: str = "") -> object:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_ten_turns_with_tools_go_through_the_runtime(streamed):
-    seen: list[tuple[str, int]] = []
-    seen_events: list[object] = []
-
-    @hr.tool(effect="read")
-    def measure(city: str, level: int) -> dict:
-        """Measure something."""
-        seen.append((city, level))
-        if level == 5:
-            raise hr.ToolError(
-                "TOO_HIGH", "There is no such level.", suggestion="Ask for a lower one."
-            )
-        return {"city": city, "celsius": level}
-
-    script = [
-        [call("measure", city="北京", level=n), call("measure", city="Oslo", level=n)]
-        for n in range(10)
-    ]
-    with ScriptedServer([*script, "It is warm."], wire="gemini") as server:
-        async with hr.Runtime(
-            [measure], observers=[seen_events.append] if streamed else ()
-        ) as runtime:
-            run = await runtime.run("How warm is it?", model=server.model)
-    assert (run.status, run.text) == ("done", "It is warm.")
-    assert seen == [(city, n) for n in range(10) for city in ("北京", "Oslo")]
-    method = "streamGenerateContent?alt=sse" if streamed else "generateContent"
-    assert {*server.paths} == {f"/v1/models/scripted:{method}"}
-    last = server.requests[-1]["contents"]
-    assert [content["role"] for content in last] == ["user", *["model", "user"] * 10]
-    failed = [part["functionResponse"]["response"] for part in last[12]["parts"]]
-    assert [each["error"]["error_code"] for each in failed] == ["TOO_HIGH"] * 2
-
-
-@pytest.mark.anyio
-@pytest.mark.parametrize("streamed", [False, True])
 async def test_a_model_whose_call_was_malformed_is_asked_again(streamed):
     body = json.dumps(
         {
@@ -807,11 +695,13 @@ async def test_a_model_whose_call_was_malformed_is_asked_again(streamed):
         else Fault(200, body)
     )
     heard: list[object] = []
-    with ScriptedServer(["It is warm."], wire="gemini", faults=[fault]) as server:
+    faults = [fault, recorded.answer("gemini", "text", streamed=streamed)]
+    with ScriptedServer([], faults=faults) as server:
         async with hr.Runtime(
             [], observers=[heard.append] if streamed else ()
         ) as runtime:
-            run = await runtime.run("How warm is it?", model=server.model)
+            model = f"gemini:m@{server.base_url}"
+            run = await runtime.run("How warm is it?", model=model)
     assert (run.status, run.text, len(server.requests)) == ("done", "It is warm.", 2)
 
 

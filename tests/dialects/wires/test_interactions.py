@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Iterator
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 from google import genai
@@ -31,26 +29,17 @@ from handrail.messages import (
 )
 from handrail.models.providers import PROVIDERS
 from handrail.ports import Described
-from handrail.testing import Fault, ScriptedServer, call
-from handrail.testing.contracts.dialects import (
-    RICH,
-    TOOLS,
-    DialectContract,
-    in_pieces,
-    read,
-)
-from tests.support import wires
+from handrail.testing import Fault, ScriptedServer
+from handrail.testing.contracts.dialects import RICH, TOOLS, in_pieces, read
+from tests.support import recorded, wires
 from tests.support.corpus import rows
 
 ASKED = [UserMessage("How warm is it?")]
 
 
-class TestInteractions(DialectContract):
+class TestInteractions(recorded.RecordedContract):
     dialect = DIALECT
     last = b"interaction.completed"
-    texts_survive = False
-    stops_beside_calls = False
-    counts_cache_writes = False
 
 
 def answer(*steps: dict, status: str = "completed", **fields: object) -> dict:
@@ -134,7 +123,7 @@ def test_a_tool_that_is_not_there_cannot_be_demanded(tools, choice):
         DIALECT.encode_request(ASKED, tools, Options(tool_choice=choice))
 
 
-def test_an_answer_is_held_to_a_form_and_the_options_come_back():
+def test_an_answer_is_held_to_a_form():
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}}
     options = Options(
         model="m",
@@ -150,7 +139,6 @@ def test_an_answer_is_held_to_a_form_and_the_options_come_back():
         "mime_type": "application/json",
         "schema": schema,
     }
-    assert DIALECT.decode_request(body)[2] == options
 
 
 def test_a_tool_without_parameters_is_described_without_a_schema():
@@ -178,7 +166,7 @@ def test_what_is_shown_goes_as_content_of_its_kind():
         {"type": "document", "mime_type": "application/pdf", "data": "JVBERg=="},
         {"type": "text", "text": "# Hi"},
     ]  # fmt: skip
-    (message,) = DIALECT.decode_request({"input": [step]})[0]
+    (message,) = DIALECT.decode_conversation({"input": [step]})
     assert DIALECT.encode_request([message])["input"] == [step]
 
 
@@ -199,7 +187,7 @@ def test_a_result_says_that_it_failed_and_shows_what_the_tool_returned():
     }  # fmt: skip
     assert told[1]["is_error"] is True
     assert "There is no ink." in told[1]["result"]
-    read_back = [each.result for each in DIALECT.decode_request({"input": told})[0]]
+    read_back = [each.result for each in DIALECT.decode_conversation({"input": told})]
     assert [(each.ok, len(each.media)) for each in read_back] == [(True, 1), (False, 0)]
 
 
@@ -253,8 +241,11 @@ REQUESTS = [
 
 @pytest.mark.parametrize("recorded", REQUESTS)
 def test_a_recorded_request_survives_our_own_form_of_it(recorded):
-    sent = DIALECT.encode_request(*DIALECT.decode_request(recorded))
-    assert sent == {"store": False, **recorded}
+    sent = DIALECT.encode_request(DIALECT.decode_conversation(recorded))
+    fields = ("system_instruction", "input")
+    assert [sent.get(name) for name in fields] == [
+        recorded.get(name) for name in fields
+    ]
 
 
 # -- what we are answered ----------------------------------------------------------------------------------------------
@@ -408,8 +399,6 @@ def test_an_error_body_is_classified(status, code, retryable):
     with pytest.raises(ModelError) as caught:
         DIALECT.decode(body)
     assert caught.value.code == code
-    ours = DIALECT.encode_error("No.", status=status, type="")
-    assert DIALECT.classify(status, {}, ours).retryable == retryable
 
 
 @pytest.mark.parametrize(("message", "why"), [
@@ -457,29 +446,17 @@ def client(server: ScriptedServer) -> genai.Client:
     )
 
 
-def test_the_official_client_reads_an_answer_whole_and_streamed():
-    with (
-        ScriptedServer([RICH], wire="gemini-interactions") as server,
-        client(server) as google,
-    ):
-        how = {"model": "any", "input": "How warm is it?", "store": False}
-        whole = google.interactions.create(**how)
-        parts = [*google.interactions.create(**how, stream=True)]
-    assert {*server.paths} == {"/v1beta/interactions"}
-    assert (whole.status, whole.output_text) == ("requires_action", RICH.text)
-    assert whole.usage.total_tokens == 165
-    calls = [each for each in whole.steps if each.type == "function_call"]
-    spelled = [("call_a", "user_info.get"), ("call_b", "refund"), ("call_c", "tool_22cf3c76")]  # fmt: skip
-    assert [(each.id, each.name) for each in calls] == spelled
-    wanted = [json.loads(each.arguments) for each in RICH.calls]
-    assert [each.arguments for each in calls] == wanted
-    assert DIALECT.decode_message(whole.model_dump(), TOOLS) == RICH
-    told = [each.delta for each in parts if each.event_type == "step.delta"]
-    assert "".join(each.text for each in told if each.type == "text") == RICH.text
-    texts = [each.arguments for each in told if each.type == "arguments_delta"]
-    assert "".join(texts) == "".join(each.arguments for each in RICH.calls)
-    assert parts[-1].interaction.usage.total_tokens == 165
-    assert not any(map(unknown_parts, [whole, *parts]))
+def test_the_recorded_answer_is_one_to_the_official_client():
+    faults = [recorded.answer("gemini-interactions", "rich")]
+    with ScriptedServer([], faults=faults) as server, client(server) as google:
+        told = google.interactions.create(model="any", input="?", store=False)
+    assert (told.status, told.output_text) == ("requires_action", RICH.text)
+    calls = [each for each in told.steps if each.type == "function_call"]
+    assert [(each.id, each.arguments) for each in calls] == [
+        (each.id, json.loads(each.arguments)) for each in RICH.calls
+    ]
+    assert told.usage.total_tokens == 165
+    assert not unknown_parts(told)
 
 
 def unknown_parts(value: object) -> list:
@@ -523,10 +500,8 @@ def test_what_we_send_is_what_the_official_client_sends_of_the_same():
     )
     ours = DIALECT.encode_request(told, TOOLS, options)
     assert not unknown_parts(google_types.CreateModelInteraction.model_validate(ours))
-    with (
-        ScriptedServer(["ok"], wire="gemini-interactions") as server,
-        client(server) as google,
-    ):
+    faults = [recorded.answer("gemini-interactions", "text")]
+    with ScriptedServer([], faults=faults) as server, client(server) as google:
         google.interactions.create(**ours)
     assert server.requests == [ours]
 
@@ -534,11 +509,15 @@ def test_what_we_send_is_what_the_official_client_sends_of_the_same():
 @pytest.mark.anyio
 @pytest.mark.parametrize("form", ["object", "dictionary"])
 async def test_the_calls_of_the_official_clients_objects_are_handled(form):
-    script = [[call("measure", city="北京"), call("measure", city=None)]]
-    with (
-        ScriptedServer(script, wire="gemini-interactions") as server,
-        client(server) as google,
-    ):
+    steps = [
+        {**step_call(id, city=city), "name": "measure"}
+        for id, city in (("c1", "北京"), ("c2", None))
+    ]
+    faults = [
+        Fault(200, json.dumps(answer(*steps, status="requires_action"))),
+        recorded.answer("gemini-interactions", "text"),
+    ]
+    with ScriptedServer([], faults=faults) as server, client(server) as google:
         told = google.interactions.create(model="any", input="How warm?", store=False)
 
         @hr.tool(effect="read")
@@ -553,66 +532,11 @@ async def test_the_calls_of_the_official_clients_objects_are_handled(form):
             model="any", input=[*told.steps, *replies], store=False
         )
     assert [each["result"] for each in replies] == ["21 °C in 北京", "21 °C in None"]
-    heard = DIALECT.decode_request(server.requests[1])[0]
+    heard = DIALECT.decode_conversation(server.requests[1])
     assert [type(each) for each in heard] == [AssistantMessage, ToolMessage, ToolMessage]  # fmt: skip
     assert [each.id for each in heard[0].turn.calls] == [
         each["call_id"] for each in replies
     ]
-
-
-# -- with the runtime --------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.anyio
-@pytest.mark.parametrize("streamed", [False, True])
-async def test_ten_turns_with_tools_go_through_the_runtime(streamed):
-    seen: list[tuple[str, int]] = []
-    heard: list[object] = []
-
-    @hr.tool(effect="read")
-    def measure(city: str, level: int) -> dict:
-        """Measure something."""
-        seen.append((city, level))
-        if level == 5:
-            raise hr.ToolError(
-                "TOO_HIGH", "There is no such level.", suggestion="Ask for a lower one."
-            )
-        return {"city": city, "celsius": level}
-
-    script = [
-        [call("measure", city="北京", level=n), call("measure", city="Oslo", level=n)]
-        for n in range(10)
-    ]
-    with ScriptedServer([*script, "It is warm."], wire="gemini-interactions") as server:
-        async with hr.Runtime(
-            [measure], observers=[heard.append] if streamed else ()
-        ) as runtime:
-            run = await runtime.run("How warm is it?", model=server.model)
-    assert (run.status, run.text) == ("done", "It is warm.")
-    assert seen == [(city, n) for n in range(10) for city in ("北京", "Oslo")]
-    last = server.requests[-1]["input"]
-    pair = ["function_call", "function_call", "function_result", "function_result"]
-    assert [step["type"] for step in last] == ["user_input", *pair * 10]
-    failed = [step for step in last if step.get("is_error")]
-    assert len(failed) == 2
-    assert all("TOO_HIGH" in step["result"] for step in failed)
-    assert all(bool(each.get("stream")) == streamed for each in server.requests)
-
-
-def test_a_rate_limit_is_waited_for_and_the_model_asked_again():
-    body = json.dumps({"error": {"code": "rate_limit_exceeded", "message": "Wait."}})
-    fault = Fault(429, body, headers={"retry-after": "0"})
-
-    async def go() -> SimpleNamespace:
-        with ScriptedServer(
-            ["Warm."], wire="gemini-interactions", faults=[fault]
-        ) as server:
-            async with hr.Runtime([]) as runtime:
-                run = await runtime.run("How warm is it?", model=server.model)
-            return SimpleNamespace(run=run, asked=len(server.requests))
-
-    told = asyncio.run(go())
-    assert (told.run.text, told.asked) == ("Warm.", 2)
 
 
 def test_the_preset_names_the_key_the_path_and_the_revision():

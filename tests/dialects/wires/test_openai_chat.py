@@ -36,7 +36,7 @@ from handrail.ports import Described
 from handrail.testing.contracts.dialects import (
     RICH,
     TOOLS,
-    DialectContract,
+    ServerContract,
     in_pieces,
     read,
     shared,
@@ -53,11 +53,11 @@ SCHEMA = {
 STRICT = {**SCHEMA, "additionalProperties": False}
 
 
-class TestOpenAIChat(DialectContract):
+class TestOpenAIChat(ServerContract):
     dialect = DIALECT
 
 
-class TestCompatibleServers(DialectContract):
+class TestCompatibleServers(ServerContract):
     dialect = COMPATIBLE
 
 

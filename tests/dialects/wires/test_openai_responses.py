@@ -41,7 +41,7 @@ from handrail.testing.contracts.dialects import (
     ODD,
     RICH,
     TOOLS,
-    DialectContract,
+    ServerContract,
     calls_told,
     check_growth,
     joined,
@@ -66,7 +66,7 @@ SCHEMA = {
 STRICT = {**SCHEMA, "additionalProperties": False}
 
 
-class TestOpenAIResponses(DialectContract):
+class TestOpenAIResponses(ServerContract):
     dialect = DIALECT
     last = b"event: response.completed"
     stops_beside_calls = False

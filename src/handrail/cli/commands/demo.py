@@ -26,11 +26,15 @@ from handrail.cli.printer import console as open_screen
 from handrail.cli.store_access import command_line, open_store
 from handrail.cli.timeline import Timeline
 from handrail.effects import Approval, AskHuman
-from handrail.errors import ConfigError
 from handrail.ports import Approver, Observer, RunStore, Store
 from handrail.runs import Run, as_line
 from handrail.runtime import Runtime
-from handrail.testing import WIRES, ScriptedApprover, ScriptedServer
+from handrail.testing import (
+    WIRES,
+    ScriptedApprover,
+    ScriptedServer,
+    dialects_of_server,
+)
 
 # Between two pieces of the scripted model's answer: slow enough to see that it streams.
 PAUSE_S = 0.04
@@ -56,7 +60,7 @@ PAUSE_S = 0.04
     shell_complete=completion.dialects,
     is_flag=False,
     flag_value=WIRES[0],
-    help="Show the HTTP requests and answers, and as curl; with a name, speak that wire: anthropic, gemini, ...",
+    help="Show the HTTP requests and answers, and as curl; with a name, speak that wire: anthropic, hermes, ...",
 )
 @click.option(
     "--mcp",
@@ -185,21 +189,9 @@ def _wire(name: str) -> str:
 
     A prompt's dialect is one too: it goes over a raw completion endpoint.
     """
-    if name in WIRES:
-        matches = [name]
-    else:
-        matches = [wire for wire in WIRES if name in wire.split("-")]
-    prompts = [
-        each
-        for each in plugins.list_writers()
-        if each not in WIRES and each != "openai-compatible"
-    ]
-    if not matches and name not in prompts:
-        choices = f"{', '.join((*WIRES, 'hermes', 'mistral', 'llama3'))}, and every other prompt dialect"
-        raise ConfigError(
-            f"the scripted model does not speak {name!r}; it speaks {choices}"
-        )
-    return matches[0] if matches else name
+    wire = next((each for each in WIRES if name in each.split("-")), name)
+    dialects_of_server(wire)
+    return wire
 
 
 @contextmanager

@@ -16,12 +16,11 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, groupby
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 from handrail.calls import Media, ToolCall, ToolResult
 from handrail.dialects import (
     Conversation,
-    Envelope,
     ToolLike,
     json_bodies,
     provider_errors,
@@ -37,7 +36,6 @@ from handrail.dialects.wires.bedrock_blocks import (
     are_blocks,
     as_blocks,
     build_turn,
-    encode_deltas,
     is_call,
     join_text,
     parse_blocks,
@@ -49,7 +47,6 @@ from handrail.dialects.writing import (
     as_object,
     as_user_message,
     describe_with_examples,
-    event,
     fit_to_send,
     in_call_order,
     name_map,
@@ -60,7 +57,6 @@ from handrail.messages import (
     ArgumentsDelta,
     AssistantMessage,
     Delta,
-    Finish,
     Message,
     Options,
     Output,
@@ -69,24 +65,14 @@ from handrail.messages import (
     TextDelta,
     ToolMessage,
     Turn,
-    Usage,
     UserMessage,
 )
-from handrail.ports import Described
 
 NAMES = NameRule("a-zA-Z0-9_-", most_chars=64)
 """What Bedrock accepts as a tool's name."""
 
 _IDS = NameMap(NameRule("a-zA-Z0-9_.:-", most_chars=64))
 """What it accepts as a call's id."""
-
-_FINISH_WORDS: Mapping[Finish, str | None] = {
-    "stop": "end_turn",
-    "calls": "tool_use",
-    "length": "max_tokens",
-    "refused": "content_filtered",
-    "error": None,
-}
 
 _EXCEPTIONS: Mapping[str, int] = {
     "validationException": 400,
@@ -123,8 +109,6 @@ _CACHING = re.compile(
     r"anthropic\.claude-(3-5-haiku|3-5-sonnet-20241022|3-7|[a-z]+-[4-9])|amazon\.nova-(micro|lite|pro|premier|2)"
 )
 """Models of which Amazon says that they keep prompts, with or without a region before the name."""
-
-_PATH = re.compile(r"/model/([^/]+)/converse(-stream)?$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,116 +297,9 @@ class Bedrock(BaseWire):
         """Return a reader for one streamed answer."""
         return ConverseStream(self, tuple(tools or ()))
 
-    # -- the provider's side -------------------------------------------------------------------------------------------
-
-    def parse_path(self, path: str) -> dict[str, Json] | None:
-        """Return what a path says beside the body: the model, and whether to stream."""
-        match = _PATH.search(path)
-        if match:
-            return {"model": unquote(match[1]), "stream": bool(match[2])}
-        return None
-
-    def encode_error(self, message: str, *, status: int, type: str) -> dict[str, Json]:
-        """Return the body of an error answer; only the status says of what kind it is."""
-        return {"message": message}
-
-    def decode_request(
-        self, body: Mapping[str, Json]
-    ) -> tuple[list[Message], list[Described], Options]:
-        """Return what a client asked: messages, tools and options.
-
-        Raises:
-            ConfigError: The request cannot be read.
-            ModelError: As above: what both sides write is read by the same functions.
-        """
-        rest = dict(body)
-        messages = _take_messages(rest)
-        config = json_bodies.mapping(rest.pop("toolConfig", None) or {}, "`toolConfig`")
-        own_tools: list[Described] = []
-        provider_tools: list[Mapping[str, Json]] = []
-        for entry in json_bodies.items(config.get("tools") or [], "`tools`"):
-            tool = json_bodies.mapping(entry, "a tool")
-            if "toolSpec" in tool:
-                own_tools.append(_parse_tool(tool["toolSpec"]))
-            else:
-                provider_tools.append(tool)
-        settings = dict(
-            json_bodies.mapping(
-                rest.pop("inferenceConfig", None) or {}, "`inferenceConfig`"
-            )
-        )
-        max_tokens = settings.pop("maxTokens", None)
-        temperature = settings.pop("temperature", None)
-        model = str(rest.pop("model", ""))
-        stream = bool(rest.pop("stream", False))
-        output = _take_output(rest)
-        if settings:
-            rest["inferenceConfig"] = settings
-        options = Options(
-            model=model,
-            tool_choice=_parse_choice(config.get("toolChoice")),
-            strict=any(tool.strict_parameters is not None for tool in own_tools),
-            max_tokens=max_tokens,
-            temperature=temperature,
-            stream=stream,
-            output=output,
-            provider_tools=tuple(provider_tools),
-            extra=rest,
-        )
-        return messages, own_tools, options
-
-    def encode_turn(
-        self, turn: Turn, envelope: Envelope, tools: Iterable[ToolLike] | None = None
-    ) -> dict[str, Json]:
-        """Return the body that Bedrock would send for a turn; it holds neither its model nor a time."""
-        content = [block for block, _ in _encode_turn(turn, _name_map(tools), own=True)]
-        return {
-            "output": {"message": {"role": "assistant", "content": content}},
-            "stopReason": _FINISH_WORDS[turn.finish],
-            "usage": _encode_usage(turn.usage),
-            "metrics": {"latencyMs": 1},
-        }
-
-    def encode_stream(
-        self,
-        turn: Turn,
-        envelope: Envelope,
-        tools: Iterable[ToolLike] | None = None,
-        *,
-        piece_chars: int = 12,
-    ) -> Iterator[str]:
-        """Yield the events that Bedrock would stream for a turn, each whole, as server-sent events.
-
-        Args:
-            piece_chars: Characters of text or arguments in one event.
-
-        A turn that finished with `error` just breaks off, as a lost connection does.
-        """
-        yield event({"messageStart": {"role": "assistant"}})
-        for index, (block, arguments) in enumerate(
-            _encode_turn(turn, _name_map(tools), own=True)
-        ):
-            at = {"contentBlockIndex": index}
-            if "toolUse" in block:
-                start = {
-                    key: value
-                    for key, value in block["toolUse"].items()
-                    if key != "input"
-                }
-                yield event({"contentBlockStart": {**at, "start": {"toolUse": start}}})
-            for delta in encode_deltas(block, arguments, piece_chars):
-                yield event({"contentBlockDelta": {**at, "delta": delta}})
-            yield event({"contentBlockStop": at})
-        if turn.finish != "error":
-            yield event({"messageStop": {"stopReason": _FINISH_WORDS[turn.finish]}})
-            yield event(
-                {
-                    "metadata": {
-                        "usage": _encode_usage(turn.usage),
-                        "metrics": {"latencyMs": 1},
-                    }
-                }
-            )
+    def decode_conversation(self, body: Mapping[str, Json]) -> list[Message]:
+        """Return the messages in a request; see `WireDialect.decode_conversation`."""
+        return _parse_conversation(body)
 
 
 DIALECT = Bedrock()
@@ -615,7 +492,7 @@ def _mark_history(conversation: list[dict[str, Json]], point: Block) -> None:
 def _encode(message: Message, names: NameMap) -> list[Block]:
     match message:
         case AssistantMessage(turn):
-            blocks = [block for block, _ in _encode_turn(turn, names)]
+            blocks = [*_encode_turn(turn, names)]
         case ToolMessage(result):
             return [_encode_result(result)]
         case UserMessage(text, parts):
@@ -628,14 +505,7 @@ def _encode(message: Message, names: NameMap) -> list[Block]:
     return [block for block in blocks if str(block.get("text", "-")).strip()]
 
 
-def _encode_turn(
-    turn: Turn, names: NameMap, *, own: bool = False
-) -> Iterator[tuple[Block, str]]:
-    """Yield the blocks of a turn, each with the text of its arguments.
-
-    Args:
-        own: We are the provider: unsigned reasoning is included.
-    """
+def _encode_turn(turn: Turn, names: NameMap) -> Iterator[Block]:
     calls = iter(turn.calls)
     sent = _own_blocks(turn)
     if sent is not None:
@@ -643,13 +513,10 @@ def _encode_turn(
             if is_call(block):
                 yield _encode_call(next(calls), names, block)
             else:
-                yield dict(block), ""
+                yield dict(block)
         return
-    if own and turn.reasoning:
-        yield {"reasoningContent": {"reasoningText": {"text": turn.reasoning}}}, ""
-    text = turn.text if own else turn.text or turn.refusal
-    if text:
-        yield {"text": text}, ""
+    if text := turn.text or turn.refusal:
+        yield {"text": text}
     for call in calls:
         yield _encode_call(call, names, {})
 
@@ -662,15 +529,13 @@ def _own_blocks(turn: Turn) -> Sequence[Mapping[str, Json]] | None:
     return None
 
 
-def _encode_call(
-    call: ToolCall, names: NameMap, sent: Mapping[str, Json]
-) -> tuple[Block, str]:
+def _encode_call(call: ToolCall, names: NameMap, sent: Mapping[str, Json]) -> Block:
     tool_use = {
         "toolUseId": _IDS.to_wire(call.id),
         "name": names.to_wire(call.name),
         "input": as_object(call.arguments),
     }
-    return {**sent, "toolUse": tool_use}, call.arguments
+    return {**sent, "toolUse": tool_use}
 
 
 def _encode_result(result: ToolResult) -> Block:
@@ -788,62 +653,17 @@ _KIND = re.compile(rb":(?:event|exception)-type\x07..([a-zA-Z]+)", re.DOTALL)
 """The header that names an event: its name, the mark of a text, two bytes of length, the text."""
 
 
-# -- the provider's side -----------------------------------------------------------------------------------------------
+# -- reading a request -------------------------------------------------------------------------------------------------
 
 
-def _parse_tool(spec: Json) -> Described:
-    definition = json_bodies.mapping(spec, "`toolSpec`")
-    schema = definition.get("inputSchema")
-    if isinstance(schema, Mapping):
-        parameters = schema.get("json")
-    else:
-        parameters = None
-    if not definition.get("name") or not isinstance(parameters, dict):
-        raise ConfigError(
-            "the request has a tool without a name or an `inputSchema.json`"
-        )
-    if definition.get("strict"):
-        strict = parameters
-    else:
-        strict = None
-    return Described(
-        str(definition["name"]),
-        str(definition.get("description") or ""),
-        parameters,
-        strict,
-    )
-
-
-def _take_messages(fields: dict[str, Json]) -> list[Message]:
-    """Take the conversation out of a request's fields."""
+def _parse_conversation(body: Mapping[str, Json]) -> list[Message]:
     messages: list[Message] = []
-    system = join_text(as_blocks(fields.pop("system", None)))
+    system = join_text(as_blocks(body.get("system")))
     if system:
         messages.append(SystemMessage(system))
-    for message in json_bodies.items(fields.pop("messages", []), "`messages`"):
+    for message in json_bodies.items(body.get("messages", []), "`messages`"):
         messages += _parse_message(json_bodies.mapping(message, "a message"))
     return messages
-
-
-def _parse_choice(choice: Json) -> str:
-    if not isinstance(choice, Mapping) or "auto" in choice:
-        return "auto"
-    tool = choice.get("tool")
-    if isinstance(tool, Mapping):
-        return str(tool.get("name"))
-    return "required"
-
-
-def _take_output(fields: dict[str, Json]) -> Output | None:
-    """Take the form of the answer out of a request's fields."""
-    config = fields.get("outputConfig")
-    try:
-        schema = config["textFormat"]["structure"]["jsonSchema"]  # type: ignore[index]  # JSON of any shape
-        form = Output(json.loads(schema["schema"]), str(schema.get("name") or "answer"))
-    except (KeyError, TypeError, ValueError):
-        return None
-    del fields["outputConfig"]
-    return form
 
 
 def _parse_message(message: Mapping[str, Json]) -> Iterator[Message]:
@@ -914,15 +734,3 @@ def _result(fields: Json) -> ToolResult:
         text=text,
         media=media,
     )
-
-
-def _encode_usage(usage: Usage) -> dict[str, Json]:
-    return {
-        "inputTokens": usage.input_tokens
-        - usage.cached_tokens
-        - usage.cache_written_tokens,
-        "cacheReadInputTokens": usage.cached_tokens,
-        "cacheWriteInputTokens": usage.cache_written_tokens,
-        "outputTokens": usage.output_tokens,
-        "totalTokens": usage.input_tokens + usage.output_tokens,
-    }

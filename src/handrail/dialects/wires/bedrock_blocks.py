@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from handrail.calls import ToolCall
 from handrail.dialects import json_bodies, received
 from handrail.dialects.call_assembly import with_ids
 from handrail.dialects.names import NameMap
-from handrail.dialects.writing import as_object, pieces
+from handrail.dialects.writing import as_object
 from handrail.errors import Json, ModelError
 from handrail.messages import Finish, Turn, Usage
 
@@ -234,16 +234,3 @@ def _usage(usage: Json) -> Usage:
         cached,
         cache_written_tokens=written,
     )
-
-
-def encode_deltas(block: Block, arguments: str, piece_chars: int) -> Iterator[Block]:
-    """Yield the deltas that fill a block."""
-    thought = block.get("reasoningContent", {}).get("reasoningText", {})
-    for piece in pieces(thought.get("text", ""), piece_chars):
-        yield {"reasoningContent": {"text": piece}}
-    if signature := thought.get("signature"):
-        yield {"reasoningContent": {"signature": signature}}
-    for piece in pieces(block.get("text", ""), piece_chars):
-        yield {"text": piece}
-    for piece in pieces(arguments, piece_chars):
-        yield {"toolUse": {"input": piece}}

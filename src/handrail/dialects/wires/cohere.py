@@ -20,7 +20,6 @@ from msgspec.structs import replace
 from handrail.calls import Media, ToolCall, ToolResult
 from handrail.dialects import (
     Conversation,
-    Envelope,
     ToolLike,
     json_bodies,
     provider_errors,
@@ -34,10 +33,8 @@ from handrail.dialects.wires.event_stream import EventStream
 from handrail.dialects.wires.sse import ServerEvent
 from handrail.dialects.writing import (
     as_collection,
-    event,
     fit_to_send,
     in_call_order,
-    pieces,
     result_text,
 )
 from handrail.errors import ConfigError, Json
@@ -55,8 +52,8 @@ from handrail.messages import (
     Turn,
     Usage,
     UserMessage,
+    conversation_of,
 )
-from handrail.ports import Described
 
 Block: TypeAlias = "dict[str, Json]"
 
@@ -71,20 +68,11 @@ _FINISHES: Mapping[str, Finish] = {
 }
 """`ERROR` and `TIMEOUT`, and words yet to be invented, are no good end."""
 
-_FINISH_WORDS: Mapping[Finish, str | None] = {
-    "stop": "COMPLETE",
-    "calls": "TOOL_CALL",
-    "length": "MAX_TOKENS",
-    "refused": "ERROR_TOXIC",
-    "error": None,
-}
-
 _CHOICES: Mapping[str, str | None] = {
     "auto": None,
     "required": "REQUIRED",
     "none": "NONE",
 }
-_CHOICES_BACK: Mapping[Json, str] = {word: choice for choice, word in _CHOICES.items()}
 
 _BLOCKS: Mapping[str, type[TextDelta] | type[ReasoningDelta]] = {
     "text": TextDelta,
@@ -224,106 +212,12 @@ class Cohere(BaseWire):
         """Return a reader for one streamed answer."""
         return CohereStream(self, tuple(tools or ()))
 
-    # -- the provider's side -------------------------------------------------------------------------------------------
-
-    def parse_path(self, path: str) -> dict[str, Json] | None:
-        """Return what a path says beside the body; see `ServerDialect.parse_path`."""
-        if path.endswith("/chat"):
-            return {}
-        return None
-
-    def encode_error(self, message: str, *, status: int, type: str) -> dict[str, Json]:
-        """Return the body of an error answer; only the status says of what kind it is."""
-        return {"message": message}
-
-    def decode_request(
-        self, body: Mapping[str, Json]
-    ) -> tuple[list[Message], list[Described], Options]:
-        """Return what a client asked: messages, tools and options.
-
-        Raises:
-            ConfigError: The request cannot be read.
-        """
-        rest = dict(body)
-        output = _take_output(rest)
-        strict = bool(rest.pop("strict_tools", False))
-        choice = _CHOICES_BACK.get(rest.pop("tool_choice", None), "auto")
-        contents = [
+    def decode_conversation(self, body: Mapping[str, Json]) -> list[Message]:
+        """Return the messages in a request; see `WireDialect.decode_conversation`."""
+        return conversation_of(
             _with_plain_content(message)
-            for message in json_bodies.items(rest.pop("messages", []), "`messages`")
-        ]
-        messages, tools, options = _CHAT.decode_request(
-            {**rest, "messages": contents, "tool_choice": choice}
+            for message in json_bodies.items(body.get("messages", []), "`messages`")
         )
-        return messages, tools, replace(options, strict=strict, output=output)
-
-    def encode_turn(
-        self, turn: Turn, envelope: Envelope, tools: Iterable[ToolLike] | None = None
-    ) -> dict[str, Json]:
-        """Return the body that Cohere would send for a turn; it holds neither its model nor a time."""
-        message: dict[str, Json] = {"role": "assistant"}
-        if content := _encode_blocks(turn):
-            message["content"] = content
-        if turn.calls:
-            message["tool_calls"] = _encode_calls(turn, _name_map(tools))
-        return {
-            "id": envelope.id,
-            "finish_reason": _FINISH_WORDS[turn.finish],
-            "message": message,
-            "usage": _encode_usage(turn.usage),
-        }
-
-    def encode_stream(
-        self,
-        turn: Turn,
-        envelope: Envelope,
-        tools: Iterable[ToolLike] | None = None,
-        *,
-        piece_chars: int = 12,
-    ) -> Iterator[str]:
-        """Yield the events that Cohere would stream for a turn, each whole, always with the usage.
-
-        Args:
-            piece_chars: Characters of text or arguments in one event.
-
-        A turn that finished with `error` just breaks off, as a lost connection does.
-        """
-        head = {
-            "role": "assistant",
-            "content": [],
-            "tool_plan": "",
-            "tool_calls": [],
-            "citations": [],
-        }
-        yield event(
-            {"id": envelope.id, "type": "message-start", "delta": {"message": head}}
-        )
-        for index, block in enumerate(_encode_blocks(turn)):
-            kind = block["type"]
-            yield _event("content-start", index, content={"type": kind, kind: ""})
-            for piece in pieces(block[kind], piece_chars):
-                yield _event("content-delta", index, content={kind: piece})
-            yield _event("content-end", index)
-        for index, call in enumerate(_encode_calls(turn, _name_map(tools))):
-            function = call["function"]
-            yield _event(
-                "tool-call-start",
-                index,
-                tool_calls={**call, "function": {**function, "arguments": ""}},
-            )
-            for piece in pieces(function["arguments"], piece_chars):
-                yield _event(
-                    "tool-call-delta",
-                    index,
-                    tool_calls={"function": {"arguments": piece}},
-                )
-            yield _event("tool-call-end", index)
-        if turn.finish != "error":
-            end = {
-                "finish_reason": _FINISH_WORDS[turn.finish],
-                "usage": _encode_usage(turn.usage),
-            }
-            yield event({"type": "message-end", "delta": end})
 
 
 DIALECT = Cohere()
@@ -664,7 +558,7 @@ def _usage(usage: Json) -> Usage:
     )
 
 
-# -- the provider's side -----------------------------------------------------------------------------------------------
+# -- reading a request -------------------------------------------------------------------------------------------------
 
 
 def _with_plain_content(message: Json) -> dict[str, Json]:
@@ -685,50 +579,3 @@ def _document_text(block: Mapping[str, Json]) -> str:
     if isinstance(data, str):
         return data
     return json.dumps(data, ensure_ascii=False)
-
-
-def _take_output(fields: dict[str, Json]) -> Output | None:
-    """Take the form of the answer out of a request's fields; any other `response_format` stays."""
-    form = fields.get("response_format")
-    if isinstance(form, Mapping):
-        schema = form.get("json_schema")
-    else:
-        schema = None
-    if not isinstance(schema, Mapping):
-        return None
-    del fields["response_format"]
-    return Output(schema)
-
-
-def _encode_blocks(turn: Turn) -> list[Block]:
-    texts = {"thinking": turn.reasoning, "text": turn.text}
-    return [{"type": kind, kind: text} for kind, text in texts.items() if text]
-
-
-def _encode_calls(turn: Turn, names: NameMap) -> list[dict[str, Json]]:
-    """Return the calls with their arguments as they are; a history would hold them as objects."""
-    return [
-        {
-            "id": call.id,
-            "type": "function",
-            "function": {"name": names.to_wire(call.name), "arguments": call.arguments},
-        }
-        for call in turn.calls
-    ]
-
-
-def _encode_usage(usage: Usage) -> dict[str, Json]:
-    tokens = {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens}
-    return {
-        "billed_units": tokens,
-        "tokens": tokens,
-        "cached_tokens": usage.cached_tokens,
-    }
-
-
-def _event(type: str, index: int, **message: Json) -> str:
-    if message:
-        delta = {"delta": {"message": message}}
-    else:
-        delta = {}
-    return event({"type": type, "index": index, **delta})

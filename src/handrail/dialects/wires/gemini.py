@@ -20,12 +20,12 @@ from base64 import b64encode
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 from pydantic_core import from_json
 
 from handrail.calls import Media, ToolCall, ToolResult
-from handrail.dialects import Conversation, Envelope, ToolLike, json_bodies, received
+from handrail.dialects import Conversation, ToolLike, json_bodies, received
 from handrail.dialects.call_assembly import was_made
 from handrail.dialects.names import NameMap, NameRule
 from handrail.dialects.parts import Attachment, parse_attachment
@@ -42,31 +42,25 @@ from handrail.dialects.writing import (
     as_collection,
     as_object,
     describe_with_examples,
-    event,
     fit_to_send,
     in_call_order,
     name_map,
-    pieces,
     result_text,
 )
-from handrail.errors import Code, ConfigError, Failure, Json
+from handrail.errors import Code, Failure, Json
 from handrail.messages import (
     AssistantMessage,
     Delta,
-    Finish,
     Message,
     Options,
-    Output,
     SystemMessage,
     ToolMessage,
     Turn,
-    Usage,
     UserMessage,
 )
-from handrail.ports import Described
 from handrail.schemas import portability
 from handrail.schemas.provider_subsets import list_allowed_values
-from handrail.schemas.walk import Schema, map_subschemas, split_words, walk
+from handrail.schemas.walk import Schema, split_words, walk
 
 NAMES = NameRule("a-zA-Z0-9_.:-", most_chars=64, first="a-zA-Z_")
 """What Gemini accepts as a function's name. Newer documents say 128 characters, older ones and Vertex AI 64."""
@@ -79,28 +73,7 @@ _UNSIGNED = b64encode(b"skip_thought_signature_validator").decode()
 first call of a turn without one; earlier models ignore it."""
 
 _MODES: Mapping[str, str] = {"auto": "AUTO", "required": "ANY", "none": "NONE"}
-_CHOICES: Mapping[Json, str] = {mode: choice for choice, mode in _MODES.items()}
 
-_FINISH_WORDS: Mapping[Finish, str | None] = {
-    "stop": "STOP",
-    "calls": "STOP",
-    "length": "MAX_TOKENS",
-    "refused": "SAFETY",
-    "error": None,
-}
-
-_ERROR_WORDS: Mapping[int, str] = {
-    400: "INVALID_ARGUMENT",
-    401: "UNAUTHENTICATED",
-    403: "PERMISSION_DENIED",
-    404: "NOT_FOUND",
-    429: "RESOURCE_EXHAUSTED",
-    503: "UNAVAILABLE",
-    504: "DEADLINE_EXCEEDED",
-}
-"""Google's words for a status; all others are `INTERNAL`."""
-
-_PATH = re.compile(r"/models/([^/]+):(generateContent|streamGenerateContent)$")
 _SHARED_FIELDS = ("generationConfig", "toolConfig")
 """Fields that both we and a user's own `extra` may fill; theirs wins where both say something."""
 
@@ -266,97 +239,9 @@ class Gemini(BaseWire):
         """Return a reader for one streamed answer."""
         return ContentStream(self, tuple(tools or ()))
 
-    # -- the provider's side -------------------------------------------------------------------------------------------
-
-    def parse_path(self, path: str) -> dict[str, Json] | None:
-        """Return what a path says beside the body: the model, and whether to stream. Any version will do."""
-        match = _PATH.search(path)
-        if match:
-            return {"model": unquote(match[1]), "stream": match[2].startswith("stream")}
-        return None
-
-    def encode_error(self, message: str, *, status: int, type: str) -> dict[str, Json]:
-        """Return the body of an error answer, in Google's words for the status."""
-        return {
-            "error": {
-                "code": status,
-                "message": message,
-                "status": _ERROR_WORDS.get(status, "INTERNAL"),
-            }
-        }
-
-    def decode_request(
-        self, body: Mapping[str, Json]
-    ) -> tuple[list[Message], list[Described], Options]:
-        """Return what a client asked: messages, tools and options. Names of fields come in either spelling.
-
-        Raises:
-            ConfigError: The request cannot be read.
-            ModelError: As above: what both sides write is read by the same functions.
-        """
-        rest = _camel(body)
-        messages = _take_messages(rest)
-        entries = [
-            _camel(tool)
-            for tool in json_bodies.items(rest.pop("tools", None) or [], "`tools`")
-        ]
-        declarations: list[Json] = []
-        for entry in entries:
-            declarations += entry.pop("functionDeclarations", None) or ()
-        config = _camel(rest.pop("generationConfig", None) or {})
-        choices = _camel(rest.pop("toolConfig", None) or {})
-        calling = _camel(choices.pop("functionCallingConfig", None) or {})
-        max_tokens = config.pop("maxOutputTokens", None)
-        temperature = config.pop("temperature", None)
-        output = _take_output(config)
-        model = str(rest.pop("model", ""))
-        stream = bool(rest.pop("stream", False))
-        if config:
-            rest["generationConfig"] = config
-        if choices:
-            rest["toolConfig"] = choices
-        options = Options(
-            model=model,
-            tool_choice=_parse_choice(calling),
-            strict=calling.get("mode") == "VALIDATED",
-            max_tokens=max_tokens,
-            temperature=temperature,
-            stream=stream,
-            output=output,
-            provider_tools=tuple(filter(None, entries)),
-            extra=rest,
-        )
-        return messages, [_parse_tool(_camel(each)) for each in declarations], options
-
-    def encode_turn(
-        self, turn: Turn, envelope: Envelope, tools: Iterable[ToolLike] | None = None
-    ) -> dict[str, Json]:
-        """Return the body that Gemini would send for a turn; it holds no time of creation."""
-        parts = [*_encode_turn(turn, _name_map(tools), own=True)]
-        return _chunk(parts, envelope, {**_end(turn), "index": 0}, turn.usage)
-
-    def encode_stream(
-        self,
-        turn: Turn,
-        envelope: Envelope,
-        tools: Iterable[ToolLike] | None = None,
-        *,
-        piece_chars: int = 12,
-    ) -> Iterator[str]:
-        """Yield the events that Gemini would stream for a turn, each whole, always with the usage.
-
-        Args:
-            piece_chars: Characters of text in one event; a call comes whole.
-
-        A turn that finished with `error` just breaks off, as a lost connection does.
-        """
-        for part in _encode_turn(turn, _name_map(tools), own=True):
-            for piece in _in_pieces(part, piece_chars):
-                yield event(_chunk([piece], envelope, {"index": 0}, turn.usage))
-        if turn.finish != "error":
-            yield event(
-                _chunk([{"text": ""}], envelope, {**_end(turn), "index": 0}, turn.usage)
-            )
+    def decode_conversation(self, body: Mapping[str, Json]) -> list[Message]:
+        """Return the messages in a request; see `WireDialect.decode_conversation`."""
+        return _parse_conversation(_camel(body))
 
 
 DIALECT = Gemini()
@@ -498,29 +383,21 @@ def _conversation(
     return "\n\n".join(filter(None, system)), contents
 
 
-def _encode_turn(turn: Turn, names: NameMap, *, own: bool = False) -> Iterator[Part]:
-    """Yield the parts of a turn.
-
-    Args:
-        own: We are the provider: reasoning and every id are included, and no call needs a signature.
-    """
+def _encode_turn(turn: Turn, names: NameMap) -> Iterator[Part]:
     sent = _own_parts(turn)
     if sent is not None:
         calls = iter(turn.calls)
         for part in sent:
             if "functionCall" in part:
-                yield _encode_call(next(calls), names, part, own)
+                yield _encode_call(next(calls), names, part)
             else:
                 yield dict(part)
         return
-    if own and turn.reasoning:
-        yield {"text": turn.reasoning, "thought": True}
-    text = turn.text if own else turn.text or turn.refusal
-    if text:
+    if text := turn.text or turn.refusal:
         yield {"text": text}
-    signature: Part = {} if own else {"thoughtSignature": _UNSIGNED}
+    signature: Part = {"thoughtSignature": _UNSIGNED}
     for call in turn.calls:
-        yield _encode_call(call, names, signature, own)
+        yield _encode_call(call, names, signature)
         signature = {}  # the first call alone has one
 
 
@@ -534,17 +411,11 @@ def _own_parts(turn: Turn) -> Sequence[Mapping[str, Json]] | None:
     return None
 
 
-def _encode_call(
-    call: ToolCall, names: NameMap, sent: Mapping[str, Json], own: bool
-) -> Part:
-    if own:
-        id = {"id": call.id}
-    else:
-        id = _id(call.id)
+def _encode_call(call: ToolCall, names: NameMap, sent: Mapping[str, Json]) -> Part:
     return {
         **sent,
         "functionCall": {
-            **id,
+            **_id(call.id),
             "name": names.to_wire(call.name),
             "args": as_object(call.arguments),
         },
@@ -677,17 +548,16 @@ def _foreign(message: Json) -> str:
     return "it has no list of `parts`"
 
 
-# -- the provider's side -----------------------------------------------------------------------------------------------
+# -- reading a request -------------------------------------------------------------------------------------------------
 
 
-def _take_messages(fields: dict[str, Json]) -> list[Message]:
-    """Take the conversation out of a request's fields."""
+def _parse_conversation(body: Mapping[str, Json]) -> list[Message]:
     messages: list[Message] = []
-    system = _join_text(_parse_parts(fields.pop("systemInstruction", None)))
+    system = _join_text(_parse_parts(body.get("systemInstruction")))
     if system:
         messages.append(SystemMessage(system))
     calls: Sequence[ToolCall] = ()
-    for content in json_bodies.items(fields.pop("contents", []), "`contents`"):
+    for content in json_bodies.items(body.get("contents", []), "`contents`"):
         for message in _parse_content(json_bodies.mapping(content, "a content"), calls):
             messages.append(message)
             if isinstance(message, AssistantMessage):
@@ -793,75 +663,3 @@ def _take_call(waiting: list[ToolCall], id: Json, name: str) -> ToolCall | None:
             waiting.remove(call)
             return call
     return None
-
-
-def _parse_tool(declaration: Mapping[str, Json]) -> Described:
-    if not declaration.get("name"):
-        raise ConfigError("the request declares a function without a name")
-    plain = declaration.get("parametersJsonSchema")
-    parameters = plain or _lower_types(
-        declaration.get("parameters") or {"type": "object", "properties": {}}
-    )
-    return Described(
-        str(declaration["name"]), str(declaration.get("description") or ""), parameters
-    )
-
-
-def _lower_types(schema: Json) -> Json:
-    """Return a schema with the types of JSON Schema; Gemini's own enum of types has capitals."""
-    if not isinstance(schema, dict):
-        return schema
-    lowered = map_subschemas(schema, _lower_types)
-    if isinstance(lowered.get("type"), str):
-        return {**lowered, "type": lowered["type"].lower()}
-    return lowered
-
-
-def _parse_choice(calling: Mapping[str, Json]) -> str:
-    allowed: Sequence[Json] = calling.get("allowedFunctionNames") or []
-    if calling.get("mode") == "ANY" and len(allowed) == 1:
-        return str(allowed[0])
-    return _CHOICES.get(calling.get("mode"), "auto")
-
-
-def _take_output(config: dict[str, Json]) -> Output | None:
-    """Return the form that the answer must have, and take it out of the configuration."""
-    schema = config.get("responseJsonSchema") or config.get("responseSchema")
-    if not isinstance(schema, Mapping):
-        return None
-    for name in ("responseJsonSchema", "responseSchema", "responseMimeType"):
-        config.pop(name, None)
-    return Output(_lower_types(schema))
-
-
-def _end(turn: Turn) -> dict[str, Json]:
-    word = _FINISH_WORDS[turn.finish]
-    fields = {"finishReason": word, "finishMessage": turn.refusal}
-    return {key: value for key, value in fields.items() if value}
-
-
-def _chunk(
-    parts: Sequence[Part], envelope: Envelope, end: Mapping[str, Json], usage: Usage
-) -> dict[str, Json]:
-    return {
-        "candidates": [{"content": {"parts": parts, "role": "model"}, **end}],
-        "usageMetadata": {
-            "promptTokenCount": usage.input_tokens,
-            "candidatesTokenCount": usage.output_tokens - usage.reasoning_tokens,
-            "totalTokenCount": usage.input_tokens + usage.output_tokens,
-            "cachedContentTokenCount": usage.cached_tokens,
-            "thoughtsTokenCount": usage.reasoning_tokens,
-        },
-        "modelVersion": envelope.model,
-        "responseId": envelope.id,
-    }
-
-
-def _in_pieces(part: Part, piece_chars: int) -> Iterator[Part]:
-    """Yield a part as a stream sends it: a text in pieces, unless it is signed."""
-    if "text" not in part or "thoughtSignature" in part:
-        yield part
-    else:
-        yield from (
-            {**part, "text": piece} for piece in pieces(part["text"], piece_chars)
-        )

@@ -16,13 +16,11 @@ import json
 import mimetypes
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import ClassVar, get_args
+from typing import ClassVar
 
 from handrail.calls import Media, ToolCall, ToolResult
 from handrail.dialects import (
     Conversation,
-    Envelope,
     ToolLike,
     json_bodies,
     provider_errors,
@@ -53,54 +51,27 @@ from handrail.dialects.writing import (
     as_collection,
     as_object,
     describe_with_examples,
-    event,
     fit_to_send,
     in_call_order,
     name_map,
-    pieces,
     result_text,
 )
-from handrail.errors import Code, ConfigError, Failure, Json
+from handrail.errors import Code, Failure, Json
 from handrail.messages import (
     AssistantMessage,
     Delta,
-    Effort,
-    Finish,
     Message,
     Options,
     Output,
     SystemMessage,
     ToolMessage,
     Turn,
-    Usage,
     UserMessage,
     conversation_of,
 )
-from handrail.ports import Described
 
 _MODES: Mapping[str, str] = {"required": "any", "none": "none"}
-_CHOICES: Mapping[Json, str] = {mode: choice for choice, mode in _MODES.items()}
 
-_STATUSES: Mapping[Finish, str] = {
-    "stop": "completed",
-    "calls": "requires_action",
-    "length": "incomplete",
-    "refused": "failed",
-    "error": "failed",
-}
-
-_ERROR_CODES: Mapping[int, str] = {
-    400: "invalid_request",
-    401: "authentication",
-    403: "permission_denied",
-    404: "not_found",
-    429: "rate_limit_exceeded",
-    503: "unavailable",
-    504: "deadline_exceeded",
-}
-"""Google's codes for a status; all others are `internal`."""
-
-_EFFORTS = get_args(Effort)
 _CONFIG = "generation_config"
 _MEDIA = ("image", "audio", "video", "document")
 
@@ -251,100 +222,9 @@ class Interactions(BaseWire):
         """Return a reader for one streamed answer."""
         return InteractionStream(self, tuple(tools or ()))
 
-    # -- the provider's side -------------------------------------------------------------------------------------------
-
-    def parse_path(self, path: str) -> dict[str, Json] | None:
-        """Return what a path says beside the body; see `ServerDialect.parse_path`. Any version will do."""
-        if path.endswith("/interactions"):
-            return {}
-        return None
-
-    def encode_error(self, message: str, *, status: int, type: str) -> dict[str, Json]:
-        """Return the body of an error answer."""
-        code = _ERROR_CODES.get(status, "internal")
-        return {"error": {"code": code, "message": message}}
-
-    def decode_request(
-        self, body: Mapping[str, Json]
-    ) -> tuple[list[Message], list[Described], Options]:
-        """Return what a client asked: messages, tools and options.
-
-        Raises:
-            ConfigError: The request cannot be read.
-            ModelError: As above: what both sides write is read by the same functions.
-        """
-        rest = dict(body)
-        if not rest.get("store"):
-            rest.pop("store", None)
-        messages = _take_messages(rest)
-        entries = [
-            json_bodies.mapping(entry, "a tool")
-            for entry in json_bodies.items(rest.pop("tools", None) or [], "`tools`")
-        ]
-        config = dict(json_bodies.mapping(rest.pop(_CONFIG, None) or {}, _CONFIG))
-        choice, strict = _take_choice(config)
-        max_tokens = config.pop("max_output_tokens", None)
-        temperature = config.pop("temperature", None)
-        effort = None
-        if config.get("thinking_level") in _EFFORTS:
-            effort = config.pop("thinking_level")
-        if config:
-            rest[_CONFIG] = config
-        model = str(rest.pop("model", ""))
-        stream = bool(rest.pop("stream", False))
-        output = _take_output(rest)
-        options = Options(
-            model=model,
-            tool_choice=choice,
-            strict=strict,
-            max_tokens=max_tokens,
-            temperature=temperature,
-            stream=stream,
-            output=output,
-            provider_tools=tuple(e for e in entries if e.get("type") != "function"),
-            effort=effort,
-            extra=rest,
-        )
-        tools = [_parse_tool(e) for e in entries if e.get("type") == "function"]
-        return messages, tools, options
-
-    def encode_turn(
-        self, turn: Turn, envelope: Envelope, tools: Iterable[ToolLike] | None = None
-    ) -> dict[str, Json]:
-        """Return the body that Gemini would send for a turn."""
-        steps = [*_encode_turn(turn, _name_map(tools), own=True)]
-        return {**_interaction(turn, envelope), "steps": steps}
-
-    def encode_stream(
-        self,
-        turn: Turn,
-        envelope: Envelope,
-        tools: Iterable[ToolLike] | None = None,
-        *,
-        piece_chars: int = 12,
-    ) -> Iterator[str]:
-        """Yield the events that Gemini would stream for a turn, each whole, always with the usage.
-
-        Args:
-            piece_chars: Characters of text or arguments in one event.
-
-        A turn that finished with `error` just breaks off, as a lost connection does.
-        """
-        end = _interaction(turn, envelope)
-        begin = {key: end[key] for key in ("id", "object", "model")}
-        yield _event(
-            "interaction.created", interaction={**begin, "status": "in_progress"}
-        )
-        calls = iter(turn.calls)
-        for index, step in enumerate(_encode_turn(turn, _name_map(tools), own=True)):
-            arguments = next(calls).arguments if step["type"] == CALL else ""
-            start, deltas = _in_pieces(step, arguments, piece_chars)
-            yield _event("step.start", index=index, step=start)
-            for delta in deltas:
-                yield _event("step.delta", index=index, delta=delta)
-            yield _event("step.stop", index=index)
-        if turn.finish != "error":
-            yield _event("interaction.completed", interaction=end)
+    def decode_conversation(self, body: Mapping[str, Json]) -> list[Message]:
+        """Return the messages in a request; see `WireDialect.decode_conversation`."""
+        return _parse_conversation(body)
 
 
 DIALECT = Interactions()
@@ -439,12 +319,7 @@ def _conversation(
     return "\n\n".join(filter(None, system)), steps
 
 
-def _encode_turn(turn: Turn, names: NameMap, *, own: bool = False) -> Iterator[Step]:
-    """Yield the steps of a turn.
-
-    Args:
-        own: We are the provider: reasoning is included.
-    """
+def _encode_turn(turn: Turn, names: NameMap) -> Iterator[Step]:
     sent = _own_steps(turn)
     if sent is not None:
         calls = iter(turn.calls)
@@ -452,10 +327,7 @@ def _encode_turn(turn: Turn, names: NameMap, *, own: bool = False) -> Iterator[S
             is_call = step.get("type") == CALL
             yield _encode_call(next(calls), names, step) if is_call else dict(step)
         return
-    if own and turn.reasoning:
-        yield {"type": THOUGHT, "summary": [_text(turn.reasoning)]}
-    text = turn.text if own else turn.text or turn.refusal
-    if text:
+    if text := turn.text or turn.refusal:
         yield {"type": OUTPUT, "content": [_text(text)]}
     for call in turn.calls:
         yield _encode_call(call, names, {})
@@ -544,16 +416,15 @@ def _foreign(message: Json) -> str:
     return "it has no list of `steps`"
 
 
-# -- the provider's side -----------------------------------------------------------------------------------------------
+# -- reading a request -------------------------------------------------------------------------------------------------
 
 
-def _take_messages(fields: dict[str, Json]) -> list[Message]:
-    """Take the conversation out of a request's fields."""
+def _parse_conversation(body: Mapping[str, Json]) -> list[Message]:
     messages: list[Message] = []
-    system = fields.pop("system_instruction", None)
+    system = body.get("system_instruction")
     if system:
         messages.append(SystemMessage(str(system)))
-    given = fields.pop("input", None) or []
+    given = body.get("input") or []
     if isinstance(given, str):
         return [*messages, UserMessage(given)]
     if isinstance(given, json_bodies.OBJECT):
@@ -643,107 +514,3 @@ def _parse_result(step: Mapping[str, Json]) -> ToolResult:
         text=text,
         media=tuple(shown),
     )
-
-
-def _parse_tool(entry: Mapping[str, Json]) -> Described:
-    if not entry.get("name"):
-        raise ConfigError("the request describes a function without a name")
-    return Described(
-        str(entry["name"]),
-        str(entry.get("description") or ""),
-        entry.get("parameters") or {"type": "object", "properties": {}},
-    )
-
-
-def _take_choice(config: dict[str, Json]) -> tuple[str, bool]:
-    """Take the tool choice out of the configuration; return it, and whether it is strict. Any other choice stays."""
-    choice = config.get("tool_choice")
-    if isinstance(choice, str):
-        del config["tool_choice"]
-        return _CHOICES.get(choice, "auto"), choice == "validated"
-    if not isinstance(choice, Mapping):
-        return "auto", False
-    allowed = json_bodies.mapping(choice.get("allowed_tools") or {}, "`allowed_tools`")
-    tools = json_bodies.items(allowed.get("tools") or [], "`tools`")
-    if allowed.get("mode") == "any" and len(tools) == 1:
-        del config["tool_choice"]
-        return str(tools[0]), False
-    return "auto", False
-
-
-def _take_output(fields: dict[str, Json]) -> Output | None:
-    """Take the form of the answer out of a request's fields; any other `response_format` stays."""
-    given = fields.get("response_format")
-    if isinstance(given, list) and len(given) == 1:
-        (given,) = given
-    if not isinstance(given, Mapping) or not isinstance(given.get("schema"), Mapping):
-        return None
-    del fields["response_format"]
-    fields.pop("response_mime_type", None)
-    return Output(given["schema"])
-
-
-def _interaction(turn: Turn, envelope: Envelope) -> dict[str, Json]:
-    """Return the fields of an interaction beside its steps."""
-    made = datetime.fromtimestamp(envelope.created, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    interaction: dict[str, Json] = {
-        "id": envelope.id,
-        "object": "interaction",
-        "model": envelope.model,
-        "status": _STATUSES[turn.finish],
-        "created": made,
-        "updated": made,
-        "usage": _encode_usage(turn.usage),
-    }
-    if turn.finish == "refused":
-        interaction["errors"] = [{"code": "blocked", "message": turn.refusal}]
-    return interaction
-
-
-def _encode_usage(usage: Usage) -> dict[str, Json]:
-    return {
-        "total_tokens": usage.input_tokens + usage.output_tokens,
-        "total_input_tokens": usage.input_tokens,
-        "total_cached_tokens": usage.cached_tokens,
-        "total_output_tokens": usage.output_tokens - usage.reasoning_tokens,
-        "total_tool_use_tokens": 0,
-        "total_thought_tokens": usage.reasoning_tokens,
-    }
-
-
-def _in_pieces(
-    step: Step, arguments: str, piece_chars: int
-) -> tuple[Step, Iterator[dict[str, Json]]]:
-    """Return a step as a stream starts it, and the deltas that add its texts and arguments in pieces."""
-    kind = step["type"]
-    if kind == CALL:
-        deltas = [
-            {"type": "arguments_delta", "arguments": piece}
-            for piece in pieces(arguments, piece_chars)
-        ]
-        return {**step, "arguments": {}}, iter(deltas)
-    if kind == OUTPUT and _is_plain(step.get("content")):
-        start = {key: value for key, value in step.items() if key != "content"}
-        return start, map(_text, pieces(_join_text(step["content"]), piece_chars))
-    if kind == THOUGHT:
-        return {"type": THOUGHT}, _thought_deltas(step, piece_chars)
-    return step, iter(())
-
-
-def _is_plain(contents: Json) -> bool:
-    return bool(contents) and all(set(each) == {"type", "text"} for each in contents)
-
-
-def _thought_deltas(step: Step, piece_chars: int) -> Iterator[dict[str, Json]]:
-    for content in step.get("summary") or ():
-        if content.get("type") != "text":
-            yield {"type": "thought_summary", "content": content}
-            continue
-        for piece in pieces(content["text"], piece_chars):
-            yield {"type": "thought_summary", "content": _text(piece)}
-    if "signature" in step:
-        yield {"type": "thought_signature", "signature": step["signature"]}
-
-
-def _event(type: str, **fields: Json) -> str:
-    return event({"event_type": type, **fields}, type)

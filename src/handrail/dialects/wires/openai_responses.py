@@ -413,13 +413,11 @@ class OpenAIResponses(BaseWire):
         """Return a reader for one streamed answer."""
         return ResponsesStream(self, tuple(tools or ()))
 
-    # -- the provider's side -------------------------------------------------------------------------------------------
+    def decode_conversation(self, body: Mapping[str, Json]) -> list[Message]:
+        """Return the messages in a request; see `WireDialect.decode_conversation`."""
+        return self.decode_request(body)[0]
 
-    def parse_path(self, path: str) -> dict[str, Json] | None:
-        """Return what a path says beside the body; see `ServerDialect.parse_path`."""
-        if path.endswith("/responses"):
-            return {}
-        return None
+    # -- the provider's side -------------------------------------------------------------------------------------------
 
     def encode_error(self, message: str, *, status: int, type: str) -> dict[str, Json]:
         """Return the body of an error answer."""

@@ -1,7 +1,9 @@
 """What every wire dialect must hold to. A dialect's test class inherits `DialectContract` and names its dialect.
 
-class TestOpenAIChat(DialectContract):
+class TestOpenAIChat(ServerContract):
     dialect = openai_chat.DIALECT
+
+Of a dialect whose provider's side nobody speaks, `DialectContract` asks for `RICH` as the provider spells it.
 """
 
 from __future__ import annotations
@@ -237,74 +239,40 @@ def _seconds(done: Callable[[], Any]) -> float:
         gc.enable()
 
 
+TOLD = [
+    messages.SystemMessage("Be brief."),
+    messages.UserMessage("Refund order 7 — 谢谢"),
+    messages.AssistantMessage(
+        Turn("Right.", calls=[calls.ToolCall("call_b", "refund", '{"id": 7}')])
+    ),
+    messages.ToolMessage(ToolResult("call_b", "refund", value="done", text="done")),
+]
+
+
 class DialectContract:
-    """The laws. `dialect` is both sides: what our client reads, and what our server writes."""
+    """The laws of what our client reads. They are tried on `RICH` as the provider spells it, whole and as events."""
 
     dialect: ClassVar[WireDialect]
 
     last: ClassVar[bytes] = b"finish"
     """What the event holds that says how a streamed answer ended; without it an answer has no good end."""
 
-    texts_survive: ClassVar[bool] = True
-    """Whether a whole answer holds arguments as text. Where they are an object, their spelling is ours."""
+    def body(self) -> dict[str, Json]:
+        """Return `RICH` as the provider sends it whole."""
+        raise NotImplementedError
 
-    texts_stream: ClassVar[bool] = True
-    """Whether a stream tells arguments as text, in pieces of any size."""
-
-    stops_beside_calls: ClassVar[bool] = True
-    """Whether the wire can say that an answer with calls ended by itself; elsewhere such an answer wants its calls."""
-
-    choice: ClassVar[str] = "refund"
-    """What `tool_choice` says in a conversation that survives: the tool's name, where the wire can say one."""
-
-    counts_cache_writes: ClassVar[bool] = True
-    """Whether the provider counts what it writes to its cache."""
+    def events(self) -> str:
+        """Return `RICH` as the provider streams it; a character's halves may come in two events."""
+        raise NotImplementedError
 
     def sayable(self, turn: Turn) -> Turn:
         """Return the turn as the wire can say it."""
-        wants = turn.finish == "stop" and turn.calls and not self.stops_beside_calls
-        return replace(turn, finish="calls") if wants else turn
-
-    def survives(self, turn: Turn) -> Turn:
-        """Return what a turn is after a whole answer carried it."""
-        if self.texts_survive:
-            return turn
-        spelled = [
-            replace(
-                call,
-                arguments=json.dumps(json.loads(call.arguments), ensure_ascii=False),
-            )
-            for call in turn.calls
-        ]
-        return replace(turn, calls=tuple(spelled))
-
-    def encoded(self, turn: Turn) -> dict[str, Json]:
-        assert isinstance(self.dialect, ServerDialect)
-        return self.dialect.encode_turn(
-            turn, Envelope("m", "answer_1", 1_700_000_000), TOOLS
-        )
-
-    def streamed(self, turn: Turn, piece_chars: int = 12) -> str:
-        assert isinstance(self.dialect, ServerDialect)
-        return "".join(
-            self.dialect.encode_stream(
-                turn,
-                Envelope("m", "answer_1", 1_700_000_000),
-                TOOLS,
-                piece_chars=piece_chars,
-            )
-        )
+        return turn
 
     # -- whole answers -------------------------------------------------------------------------------------------------
 
-    @shared
-    @given(turn=turns())
-    def test_a_turn_survives_the_wire(self, turn):
-        turn = self.sayable(turn)
-        assert self.dialect.decode(self.encoded(turn), TOOLS) == self.survives(turn)
-
     def test_a_body_may_come_as_bytes_as_text_or_as_an_object(self):
-        body = self.encoded(RICH)
+        body = self.body()
         text = json.dumps(body, ensure_ascii=False)
         rich = self.sayable(RICH)
         assert {
@@ -325,7 +293,7 @@ class DialectContract:
     @shared
     @given(data=st.data())
     def test_an_odd_value_anywhere_in_a_body_gives_a_turn_or_a_model_error(self, data):
-        body = self.encoded(RICH)
+        body = self.body()
         body = with_other(
             body, data.draw(st.sampled_from(places(body))), data.draw(ODD)
         )
@@ -334,16 +302,161 @@ class DialectContract:
         except ModelError as error:
             assert str(error)
 
+    @pytest.mark.parametrize("half", ["\ud83d", "\ude00"])
+    def test_half_a_character_in_a_whole_answer_is_no_question_mark_in_a_call(
+        self, half
+    ):
+        half = escaped(half)
+        body = json.dumps(self.body(), ensure_ascii=False)
+        body = body.replace(RICH.text, f"a{half}").replace("Zürich", half)
+        turn = self.dialect.decode(body, TOOLS)
+        assert turn.text == "a?"
+        assert isinstance(parse(turn.calls[-1].arguments), Failure)
+        json.dumps(
+            [turn.raw, *(call.arguments for call in turn.calls)], ensure_ascii=False
+        ).encode()
+
+    # -- streams -------------------------------------------------------------------------------------------------------
+
+    def test_a_stream_reads_the_same_cut_at_every_byte(self):
+        whole = self.events().encode()
+        expected = read(self.dialect.stream(TOOLS), [whole])
+        assert joined(expected[0], TextDelta) == RICH.text
+        assert (
+            read(self.dialect.stream(TOOLS), in_pieces(whole, range(len(whole))))
+            == expected
+        )
+        for cut in range(len(whole) + 1):
+            assert (
+                read(self.dialect.stream(TOOLS), [whole[:cut], whole[cut:]]) == expected
+            )
+
+    @shared
+    @given(cut=st.integers(0, 10**6))
+    def test_a_stream_that_breaks_off_has_no_good_end(self, cut):
+        whole = self.events().encode()
+        cut = cut % (whole.rindex(self.last) if self.last in whole else len(whole))
+        deltas, turn = read(self.dialect.stream(TOOLS), [whole[:cut]])
+        if isinstance(turn, ModelError):
+            assert deltas == []
+        else:
+            assert turn.finish == "error"
+            assert RICH.text.startswith(turn.text.removesuffix("?"))
+            assert turn.text.startswith(joined(deltas, TextDelta))
+
+    @shared
+    @given(data=st.data())
+    def test_an_odd_value_anywhere_in_a_stream_gives_a_turn_or_a_model_error(
+        self, data
+    ):
+        lines = self.events().split("\n")
+        at = data.draw(
+            st.sampled_from(
+                [n for n, line in enumerate(lines) if line.startswith("data: {")]
+            )
+        )
+        event = json.loads(lines[at].removeprefix("data: "))
+        odd = with_other(
+            event, data.draw(st.sampled_from(places(event))), data.draw(ODD)
+        )
+        lines[at] = f"data: {json.dumps(odd)}"
+        _, outcome = read(self.dialect.stream(TOOLS), ["\n".join(lines)])
+        assert isinstance(outcome, (Turn, ModelError))
+
+    def test_closing_twice_gives_the_same_turn(self):
+        stream = self.dialect.stream(TOOLS)
+        stream.feed(self.events())
+        assert stream.close() == stream.close() == self.sayable(RICH)
+
+    def test_an_empty_stream_is_an_error_worth_another_try(self):
+        with pytest.raises(ModelError) as caught:
+            self.dialect.stream().close()
+        assert caught.value.retryable
+
+    # -- going back ----------------------------------------------------------------------------------------------------
+
+    def test_results_go_back_in_the_order_of_the_calls(self):
+        results = [
+            ToolResult(call.id, call.name, text=f"result of {call.id}")
+            for call in reversed(RICH.calls)
+        ]
+        told = json.dumps(self.dialect.encode_results(RICH.calls, results))
+        places = [told.index(f"result of {call.id}") for call in RICH.calls]
+        assert places == sorted(places)
+
+    def test_a_missing_result_is_a_mistake_of_ours(self):
+        with pytest.raises(ValueError, match="3 calls have 0 results"):
+            self.dialect.encode_results(RICH.calls, [])
+
+    def test_a_conversation_survives_the_request(self):
+        body = json.loads(json.dumps(self.dialect.encode_request(TOLD, TOOLS)))
+        heard = self.dialect.decode_conversation(body)
+        assert [type(each) for each in heard] == [type(each) for each in TOLD]
+        assert [*heard[2].turn.calls] == TOLD[2].turn.calls
+        assert heard[3].result.text == "done"
+
+
+class ServerContract(DialectContract):
+    """The laws of a dialect whose provider's side we speak too: whatever it tells is heard."""
+
+    texts_survive: ClassVar[bool] = True
+    """Whether a whole answer holds arguments as text. Where they are an object, their spelling is ours."""
+
+    stops_beside_calls: ClassVar[bool] = True
+    """Whether the wire can say that an answer with calls ended by itself; elsewhere such an answer wants its calls."""
+
+    def sayable(self, turn: Turn) -> Turn:
+        """Return the turn as the wire can say it."""
+        wants = turn.finish == "stop" and turn.calls and not self.stops_beside_calls
+        return replace(turn, finish="calls") if wants else turn
+
+    def survives(self, turn: Turn) -> Turn:
+        """Return what a turn is after a whole answer carried it."""
+        if self.texts_survive:
+            return turn
+        spelled = [
+            replace(
+                call,
+                arguments=json.dumps(json.loads(call.arguments), ensure_ascii=False),
+            )
+            for call in turn.calls
+        ]
+        return replace(turn, calls=tuple(spelled))
+
+    def body(self) -> dict[str, Json]:
+        return self.encoded(RICH)
+
+    def events(self) -> str:
+        return self.streamed(RICH)
+
+    def encoded(self, turn: Turn) -> dict[str, Json]:
+        assert isinstance(self.dialect, ServerDialect)
+        return self.dialect.encode_turn(
+            turn, Envelope("m", "answer_1", 1_700_000_000), TOOLS
+        )
+
+    def streamed(self, turn: Turn, piece_chars: int = 12) -> str:
+        assert isinstance(self.dialect, ServerDialect)
+        return "".join(
+            self.dialect.encode_stream(
+                turn,
+                Envelope("m", "answer_1", 1_700_000_000),
+                TOOLS,
+                piece_chars=piece_chars,
+            )
+        )
+
+    @shared
+    @given(turn=turns())
+    def test_a_turn_survives_the_wire(self, turn):
+        turn = self.sayable(turn)
+        assert self.dialect.decode(self.encoded(turn), TOOLS) == self.survives(turn)
+
     def test_what_is_written_to_the_cache_is_counted_where_the_provider_counts_it(self):
         usage = Usage(120, 45, 60, 0, 50)
         turn = Turn("Hi", usage=usage)
-        counted = usage if self.counts_cache_writes else Usage(120, 45, 60)
-        assert self.dialect.decode(self.encoded(turn), TOOLS).usage == counted
-        assert (
-            read(self.dialect.stream(TOOLS), [self.streamed(turn)])[1].usage == counted
-        )
-
-    # -- streams -------------------------------------------------------------------------------------------------------
+        assert self.dialect.decode(self.encoded(turn), TOOLS).usage == usage
+        assert read(self.dialect.stream(TOOLS), [self.streamed(turn)])[1].usage == usage
 
     @shared
     @given(turn=turns(), piece_chars=st.integers(1, 40))
@@ -375,11 +488,8 @@ class DialectContract:
             "a 😀 b", "🌦", (ToolCall("call_a", "refund", '{"s": "😀🌦"}'),), "calls"
         )
         halves = [
-            replace(call, arguments=in_halves(call.arguments))
-            for call in said.calls
-            if self.texts_stream
+            replace(call, arguments=in_halves(call.arguments)) for call in said.calls
         ]
-        said = said if self.texts_stream else replace(said, calls=(), finish="stop")
         cut = replace(
             said,
             text=in_halves(said.text),
@@ -421,125 +531,24 @@ class DialectContract:
         assert calls_told(deltas) == {0: ("refund", whole.calls[0].arguments)}
         whole.text.encode()  # a person can be shown it
         whole.calls[0].arguments.encode()
-        if self.texts_stream and "\ufffd" in odd.encode(
-            "utf-16-le", "surrogatepass"
-        ).decode("utf-16-le", "replace"):
+        if "\ufffd" in odd.encode("utf-16-le", "surrogatepass").decode(
+            "utf-16-le", "replace"
+        ):
             assert isinstance(
                 parse(whole.calls[0].arguments, allow_repair=True, lossy=True), Failure
             )
 
-    @pytest.mark.parametrize("half", ["\ud83d", "\ude00"])
-    def test_half_a_character_in_a_whole_answer_is_no_question_mark_in_a_call(
-        self, half
-    ):
-        body = escaped(
-            json.dumps(self.encoded(replace(RICH, text=f"a{half}")), ensure_ascii=False)
-        )
-        body = body.replace("Zürich", f"\\u{ord(half):04x}")
-        turn = self.dialect.decode(body, TOOLS)
-        assert turn.text == "a?"
-        assert isinstance(parse(turn.calls[-1].arguments), Failure)
-        json.dumps(
-            [turn.raw, *(call.arguments for call in turn.calls)], ensure_ascii=False
-        ).encode()
-
-    def test_a_stream_reads_the_same_cut_at_every_byte(self):
-        whole = self.streamed(RICH, piece_chars=40).encode()
-        expected = read(self.dialect.stream(TOOLS), [whole])
-        assert (
-            read(self.dialect.stream(TOOLS), in_pieces(whole, range(len(whole))))
-            == expected
-        )
-        for cut in range(len(whole) + 1):
-            assert (
-                read(self.dialect.stream(TOOLS), [whole[:cut], whole[cut:]]) == expected
-            )
-
-    @shared
-    @given(cut=st.integers(0, 10**6))
-    def test_a_stream_that_breaks_off_has_no_good_end(self, cut):
-        whole = self.streamed(RICH).encode()
-        cut = cut % (whole.rindex(self.last) if self.last in whole else len(whole))
-        deltas, turn = read(self.dialect.stream(TOOLS), [whole[:cut]])
-        if isinstance(turn, ModelError):
-            assert deltas == []
-        else:
-            assert turn.finish == "error"
-            assert RICH.text.startswith(turn.text)
-            assert turn.text.startswith(joined(deltas, TextDelta))
-
-    @shared
-    @given(data=st.data())
-    def test_an_odd_value_anywhere_in_a_stream_gives_a_turn_or_a_model_error(
-        self, data
-    ):
-        lines = self.streamed(RICH).split("\n")
-        at = data.draw(
-            st.sampled_from(
-                [n for n, line in enumerate(lines) if line.startswith("data: {")]
-            )
-        )
-        event = json.loads(lines[at].removeprefix("data: "))
-        odd = with_other(
-            event, data.draw(st.sampled_from(places(event))), data.draw(ODD)
-        )
-        lines[at] = f"data: {json.dumps(odd)}"
-        _, outcome = read(self.dialect.stream(TOOLS), ["\n".join(lines)])
-        assert isinstance(outcome, (Turn, ModelError))
-
-    def test_closing_twice_gives_the_same_turn(self):
-        stream = self.dialect.stream(TOOLS)
-        stream.feed(self.streamed(RICH))
-        assert stream.close() == stream.close() == self.sayable(RICH)
-
-    def test_an_empty_stream_is_an_error_worth_another_try(self):
-        with pytest.raises(ModelError) as caught:
-            self.dialect.stream().close()
-        assert caught.value.retryable
-
-    # -- going back ----------------------------------------------------------------------------------------------------
-
-    def test_results_go_back_in_the_order_of_the_calls(self):
-        results = [
-            ToolResult(call.id, call.name, text=f"result of {call.id}")
-            for call in reversed(RICH.calls)
-        ]
-        told = json.dumps(self.dialect.encode_results(RICH.calls, results))
-        places = [told.index(f"result of {call.id}") for call in RICH.calls]
-        assert places == sorted(places)
-
-    def test_a_missing_result_is_a_mistake_of_ours(self):
-        with pytest.raises(ValueError, match="3 calls have 0 results"):
-            self.dialect.encode_results(RICH.calls, [])
-
-    def test_a_conversation_survives_the_request(self):
+    def test_what_a_client_asks_is_heard(self):
         assert isinstance(self.dialect, ServerDialect)
-        result = ToolResult("call_b", "refund", value="done", text="done")
-        told = [
-            messages.SystemMessage("Be brief."),
-            messages.UserMessage("Refund order 7 — 谢谢"),
-            messages.AssistantMessage(
-                Turn("Right.", calls=[calls.ToolCall("call_b", "refund", '{"id": 7}')])
-            ),
-            messages.ToolMessage(result),
-        ]
         options = Options(
             model="m",
-            tool_choice=self.choice,
+            tool_choice="refund",
             max_tokens=100,
             temperature=0.5,
             stream=True,
         )
-        body = json.loads(json.dumps(self.dialect.encode_request(told, TOOLS, options)))
-        asked = self.dialect.parse_path(
-            self.dialect.path("m", stream=True).partition("?")[0]
-        )
-        heard, tools, heard_options = self.dialect.decode_request(
-            {**body, **(asked or {})}
-        )
-        assert [type(each) for each in heard] == [type(each) for each in told]
-        assert [*heard[2].turn.calls] == told[2].turn.calls
-        assert heard[3].result.text == "done"
+        body = json.loads(json.dumps(self.dialect.encode_request(TOLD, TOOLS, options)))
+        _, tools, heard_options = self.dialect.decode_request(body)
         assert heard_options == options
         assert [tool.parameters for tool in tools] == [
             tool.parameters for tool in TOOLS

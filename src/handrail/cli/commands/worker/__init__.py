@@ -32,7 +32,6 @@ from handrail.invisible import printable
 from handrail.serving import listening
 from handrail.stores.retention import Deleted, Retention, keep_regularly, retention_from
 
-_INTERRUPTED = 130
 _SAME_S = 1.0
 """Signals within this time of the first are ignored: a wrapper, such as `timeout`, tells a process and its group."""
 
