@@ -401,7 +401,7 @@ class Far:
             done = {
                 "protocolVersion": "2025-11-25",
                 "capabilities": {"tools": {}},
-                "serverInfo": {"name": "far", "write": hr.Write(version="1")},
+                "serverInfo": {"name": "far", "version": "1"},
             }
             session = {"mcp-session-id": str(self.sessions)}
             return self.reply(writer, 200, message["id"], done, session)
