@@ -28,8 +28,8 @@ test-all: .venv/dev.stamp ## Run what is only volume too: every combination, eve
 test-fast: .venv/dev.stamp ## Run the quick tests: no corpus, no server, no killed processes; under a minute on two idle cores.
 	@$(BIN)/python -m pytest -q -x -n 2 --hypothesis-profile=quick -m "not (slow or server or corpus or proof)" $(ARGS)
 
-test-core: .venv/dev.stamp ## Run the demo and the tests of the core where the packages beside it cannot be imported.
-	@$(BIN)/python -m tests.core_alone -n 2 $(ARGS)
+test-core: .venv/dev.stamp ## Run the demo and the tests of the core where no other package is; PACKAGE=handrail_mcp: those of one with the core.
+	@$(BIN)/python -m tests.core_alone $(PACKAGE) -n 2 $(ARGS)
 
 prove: .venv/dev.stamp ## Check the promises in every order of up to two deaths, lost answers and words of people; 5 minutes on two idle cores.
 	@$(BIN)/python -m tests.prove $(ARGS)

@@ -77,6 +77,8 @@ def _copy_script(script: Path, python: Path) -> None:
         rest = content.partition(b"\n")[2]
         copy.write_bytes(f"#!{python}\n".encode() + rest)
         copy.chmod(0o755)
+    else:
+        copy.symlink_to(script)
 
 
 def main() -> int:

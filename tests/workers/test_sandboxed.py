@@ -39,6 +39,7 @@ from handrail.workers.sandboxed import (
 from tests.support.boxes import isolated
 from tests.support.busy import no_low_descriptors
 from tests.support.drivers import BOUND_S
+from tests.test_architecture import PACKAGES
 from tests.workers.sandboxed_tools import (
     BY_NUMBER,
     CALLS,
@@ -250,8 +251,8 @@ def test_installed_packages_are_shown_whole_and_of_a_project_the_tool_s_own_code
     assert {Path(each).name for each in mounts} <= {
         "site-packages",
         "dist-packages",
-        "handrail",
         "tests",
+        *PACKAGES,
     }
     assert set(path) <= {str(Path(each or ".").resolve()) for each in sys.path}
 
