@@ -26,7 +26,7 @@ from typing import Any
 import click
 
 import handrail as hr
-from handrail import cli
+from handrail import cli, plugins
 from handrail.models.providers import PROVIDERS
 from handrail.tools.settings import GROUPS
 from handrail.tools.tool import BaseTool
@@ -149,6 +149,9 @@ MODULES = {
     "parts": ["handrail.guards", "handrail.core.planning", "handrail.parsing.jsontext"],
 }
 """Whole modules that a page describes, public names and all."""
+
+PUBLIC = sorted([*hr.__all__, *plugins.list_added("names")], key=str.lower)
+"""The public names of `handrail`, with those that the other packages add."""
 
 OPERATION_REGION = re.compile(
     r"(?<=<!-- operations -->\n).*?(?=<!-- end of operations -->)", re.S
@@ -290,7 +293,7 @@ def reference_index() -> str:
     """Return the table of all public names."""
     rows = [
         f"| [`hr.{name}`]({page_of(name)}.md#{home_of(name)}) | {first_sentence(getattr(hr, name))} |"
-        for name in sorted(hr.__all__, key=str.lower)
+        for name in PUBLIC
     ]
     head = (
         "# Every public name\n\n`hr` is `import handrail as hr`. A name that is not here may change in any version.\n\n"

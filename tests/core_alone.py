@@ -1,9 +1,9 @@
-"""Runs tests of the core where no other package of `src` can be imported.
+"""Runs tests of the core where no other package of `src` can be imported, or those of one with the core alone.
 
-    python -m tests.core_alone [ARGUMENTS OF PYTEST]
+    python -m tests.core_alone [PACKAGE] [ARGUMENTS OF PYTEST]
 
-`build/core_alone` becomes a virtual environment that has what this one has, but the entry points of the core alone and
-a finder that refuses the other packages; so every process that a test starts is without them too.
+`build/core_alone` becomes a virtual environment that has what this one has, but neither entry points of the other
+packages nor, by a finder that refuses them, the packages; so every process that a test starts is without them too.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from pathlib import Path
 from tests.test_architecture import SATELLITES, SRC
 
 ROOT = SRC.parent
-HOME = ROOT / "build" / "core_alone"
+PACKAGE = next((name for name in sys.argv[1:2] if name in SATELLITES), "")
+REFUSED = sorted({*SATELLITES} - {PACKAGE})
+HOME = ROOT / "build" / "_".join(["core_alone", PACKAGE]).rstrip("_")
 NEEDS_OTHERS = ("apps", "docs", "handrail_*", "observers/test_otel_over_the_wire.py")
 """Folders of tests that are of other packages, or of all together."""
 
@@ -30,7 +32,7 @@ import sys
 class Refusing:
     @staticmethod
     def find_spec(name, path=None, target=None):
-        if name.partition(".")[0] in {sorted(SATELLITES)}:
+        if name.partition(".")[0] in {REFUSED}:
             raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
 
 sys.meta_path.insert(0, Refusing)
@@ -61,7 +63,7 @@ def _copy_metadata(folder: Path) -> None:
     for name in ("METADATA", "direct_url.json"):
         target.joinpath(name).write_text(known.read_text(name) or "", encoding="utf-8")
     points = known.read_text("entry_points.txt") or ""
-    alone = re.sub(r"(?m)^.*= handrail_.*\n", "", points)
+    alone = re.sub(rf"(?m)^.*= ({'|'.join(REFUSED)})\b.*\n", "", points)
     target.joinpath("entry_points.txt").write_text(alone, encoding="utf-8")
 
 
@@ -79,11 +81,13 @@ def _copy_script(script: Path, python: Path) -> None:
 
 def main() -> int:
     """Play the demo and run pytest there; return the exit code of the first that fails."""
-    left_out = [f"--ignore-glob={ROOT}/tests/{each}" for each in NEEDS_OTHERS]
+    chosen = [f"--ignore-glob={ROOT}/tests/{each}" for each in NEEDS_OTHERS]
+    if PACKAGE:
+        chosen = [f"tests/{PACKAGE}"]
     python = make_environment()
     demo = [python, "-m", "handrail", "demo", "--no-input"]
-    tests = [python, "-m", "pytest", "-q", *left_out, "-m", "not others"]
-    for command in (demo, [*tests, *sys.argv[1:]]):
+    tests = [python, "-m", "pytest", "-q", *chosen, "-m", "not others"]
+    for command in (demo, [*tests, *sys.argv[2 if PACKAGE else 1 :]]):
         if code := subprocess.run(command, cwd=ROOT, check=False).returncode:
             return code
     return 0

@@ -137,7 +137,7 @@ _HOME_OF = {
 _ADDED = ("adopt", "grammar", "mcp", "openapi")
 """What packages beside this one add; `plugins` finds it."""
 
-__all__ = [*_HOME_OF, *_MODULES, *_ADDED]  # every entry is a string
+__all__ = [*_HOME_OF, *_MODULES]  # every entry is a string
 
 
 def __getattr__(name: str) -> Any:
@@ -156,4 +156,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+    added = import_module("handrail.plugins").list_added("names")
+    return sorted({*globals(), *__all__, *added})

@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from handrail.cli import main
 from handrail.testing import ScriptedServer
-from tests.cli.keeping import ASKING, Deployment
+from tests.cli.keeping import ASKING, PAID, Deployment
 
 SHOP = '''
 import handrail as hr
@@ -173,3 +173,11 @@ def asks_about_notes(tmp_path: Path) -> str:
     file = tmp_path / "asking.toml"
     file.write_text('[[rules]]\ntool = "note"\nthen = "ask"\n', encoding="utf-8")
     return str(file)
+
+
+@pytest.fixture
+def paid(deployed):
+    """A deployment with a run that has ended well."""
+    made = deployed(PAID)
+    made.run, _ = made.begin()
+    return made

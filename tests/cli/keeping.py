@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 
+from handrail.stores.sqlite import SqliteStore
 from handrail.testing import call
 from tests.support.terminals import PATIENCE_S
 
@@ -13,6 +14,8 @@ ASKING = [
     "It is gone.",
 ]
 """A script whose second call waits for a person."""
+
+PAID = [call("get_order", order_id="A-1"), "It is paid."]
 
 
 class Deployment:
@@ -58,3 +61,8 @@ class Deployment:
         """Return the one open question."""
         (question,) = self.json("approvals", "list")["questions"]
         return question
+
+
+def recorded(deployment, run):
+    with SqliteStore(deployment.place.removeprefix("sqlite:")) as store:
+        return store.load_run(run).result(10)

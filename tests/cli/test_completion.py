@@ -94,7 +94,9 @@ def refund(order_id: str) -> str:
     ("handrail lint ord", "orders.py"),
     # free text: what bash does for any program
     ("handrail run hello --system ans", "answer.txt"),
-    ("handrail parse answer.txt --dialect hermes-2", "hermes-2-pro"),
+    pytest.param(
+        "handrail parse answer.txt --dialect hermes-2", "hermes-2-pro", marks=pytest.mark.others
+    ),
     ("handrail decode answer.txt --wire openai-r", "openai-responses"),
     ("handrail tools schema --tools orders.py --format gem", "gemini"),
     ("handrail examples run support", "support_desk"),

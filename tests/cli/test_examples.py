@@ -58,6 +58,7 @@ def test_an_app_has_its_section_and_its_test(file):
     assert (ROOT / f"tests/apps/test_{file.stem}.py").is_file()
 
 
+@pytest.mark.others
 def test_an_app_is_run_with_what_stands_behind_its_name():
     told = handrail("examples", "run", "ops", "Is it slow?")
     assert told.returncode == 0
@@ -66,11 +67,13 @@ def test_an_app_is_run_with_what_stands_behind_its_name():
     )
 
 
+@pytest.mark.others
 def test_the_help_of_an_app_is_its_own():
     told = handrail("examples", "run", "ops", "--help")
     assert (told.returncode, told.stdout.startswith("usage: ops.py ")) == (0, True)
 
 
+@pytest.mark.others
 def test_a_mistake_in_an_apps_options_is_its_own_exit_code():
     assert handrail("examples", "run", "ops", "--context", "staging").returncode == 2
 
@@ -83,6 +86,7 @@ def test_an_app_that_there_is_not_is_a_usage_error_with_a_suggestion(cli, name, 
     assert (result.exit_code, advice in result.stderr) == (2, True)
 
 
+@pytest.mark.others
 def test_an_installed_package_has_the_apps_and_runs_them(tmp_path):
     pytest.importorskip("hatchling", reason="hatchling builds the wheel")
     build = [

@@ -160,6 +160,7 @@ def test_a_class_of_toolsets_is_told_alike(file, place):
         tools_from([file(source) + place])
 
 
+@pytest.mark.others
 def test_a_class_that_must_be_told_something_is_shown_with_room_for_it():
     with pytest.raises(ConfigError, match=r"files = Files\(\.\.\.\)"):
         tools_from(["handrail_toolbox.files"])

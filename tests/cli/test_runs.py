@@ -17,17 +17,13 @@ from handrail.calls import ToolCall
 from handrail.cli.commands import demo
 from handrail.cli.loading import tools_from
 from handrail.cli.store_access import command_line, mask_password
-from handrail.dialects import dialect
-from handrail.journal.codec import input_from_json, result_from_json, turn_from_json
-from handrail.messages import Turn, conversation_of
+from handrail.messages import Turn
 from handrail.process_identity import owner
-from handrail.records import JOURNAL_V, JournalEntry, describe_time
+from handrail.records import JournalEntry, describe_time
 from handrail.stores.sqlite import SqliteStore
 from handrail.testing import ScriptedModel, call
-from tests.cli.keeping import ASKING
+from tests.cli.keeping import ASKING, PAID, recorded
 from tests.support.terminals import PATIENCE_S
-
-PAID = [call("get_order", order_id="A-1"), "It is paid."]
 
 
 @pytest.fixture
@@ -38,24 +34,11 @@ def waiting(deployed):
     return made
 
 
-@pytest.fixture
-def paid(deployed):
-    """A deployment with a run that has ended well."""
-    made = deployed(PAID)
-    made.run, _ = made.begin()
-    return made
-
-
 def until(is_so):
     deadline = time.monotonic() + PATIENCE_S
     while not is_so():
         assert time.monotonic() < deadline
         time.sleep(0.01)
-
-
-def recorded(deployment, run):
-    with SqliteStore(deployment.place.removeprefix("sqlite:")) as store:
-        return store.load_run(run).result(10)
 
 
 # ---------------------------------------------------------------------- looking
@@ -1162,134 +1145,19 @@ def test_a_replay_that_ends_otherwise_is_an_error(paid):
     assert "the replay ended differently" in result.stderr
 
 
-# ---------------------------------------------------------------------- export
-
-ODD = [
-    [
-        ToolCall("c1", "get_order", "{'order_id': 'A-1',}"),
-        call("note", order_id="</tool_call> & “북”"),
-    ],
-    # two in one, taken apart
-    [ToolCall("c2", "get_order", '{"order_id": "A"}{"order_id": "B"}')],
-    # refused
-    [ToolCall("c3", "get_order", '{"order": 1}'), ToolCall("c4", "nothing", "{}")],
-    call("delete_order", order_id="A-1"),  # waits
-]
-CALLED = [
-    ("get_order", {"order_id": "A-1"}), ("note", {"order_id": "</tool_call> & “북”"}),
-    ("get_order", {"order_id": "A"}), ("get_order", {"order_id": "B"}),
-    ("get_order", {"order": 1}), ("nothing", {}),
-    ("delete_order", {"order_id": "A-1"}),
-]  # fmt: skip
-
-
-@pytest.fixture
-def odd(deployed):
-    """A deployment with a run in which much had to be mended."""
-    made = deployed(ODD)
-    made.run, _ = made.begin("--yes-to", "medium")
-    return made
-
-
-def exported(deployment, form, *words):
-    result = deployment("runs", "export", deployment.run, "--format", form, *words)
-    assert result.exit_code == 0, result.stderr
-    return [json.loads(line) for line in result.stdout.splitlines()]
-
-
-def read(calls):
-    return [(each.name, json.loads(each.arguments)) for each in calls]
-
-
-def test_the_journal_is_exported_whole_and_reads_back_to_the_same(odd):
-    kept, (head, *steps) = recorded(odd, odd.run), exported(odd, "jsonl")
-    assert input_from_json(head["input"]) == input_from_json(kept.record.input)
-    assert (head["kind"], head["status"]) == ("run", "waiting")
-    assert head["journal_v"] == JOURNAL_V
-    assert [(each["key"], each["body"]) for each in steps] == [
-        (step.key, step.body) for step in kept.steps
-    ]
-    assert {each["kind"] for each in steps} == {"model", "call"}
-    for each in steps:
-        (turn_from_json if each["kind"] == "model" else result_from_json)(each["body"])
-
-
-def test_fine_tuning_data_reads_back_to_the_same_calls_each_with_its_result(odd):
-    (line,) = exported(odd, "openai", "--tools", odd.tools)
-    messages, chat = line["messages"], dialect("openai-chat")
-    calls = [
-        each
-        for told in messages
-        if told["role"] == "assistant"
-        for each in chat.decode_message(told).calls
-    ]
-    assert read(calls) == CALLED
-    assert [told["tool_call_id"] for told in messages if told["role"] == "tool"] == [
-        each.id for each in calls
-    ]
-    assert "get_order" in [tool["function"]["name"] for tool in line["tools"]]
-    assert conversation_of(messages)
-
-
-def test_hermes_conversations_read_back_to_the_same_calls(odd):
-    (line,) = exported(odd, "hermes", "--tools", odd.tools, "--mistakes", "keep")
-    said = line["conversations"]
-    assert [told["from"] for told in said] == ["system", "human", *["gpt", "tool"] * 4]
-    turns = [
-        dialect("hermes").decode(told["value"])
-        for told in said
-        if told["from"] == "gpt"
-    ]
-    assert read(each for turn in turns for each in turn.calls) == CALLED
-    assert "get_order" in said[0]["value"]
-
-
-def test_several_runs_are_several_lines_and_without_tools_none_are_told(paid):
-    second, _ = paid.begin()
-    result = paid("runs", "export", paid.run, second, "--format", "openai")
-    lines = [json.loads(line) for line in result.stdout.splitlines()]
-    assert [set(line) for line in lines] == [{"messages"}] * 2
-
-
-def test_one_unknown_run_exports_nothing(paid):
-    result = paid("runs", "export", paid.run, "r_none")
-    assert (result.exit_code, result.stdout) == (2, "")
-
-
-@pytest.mark.parametrize(("words", "says"), [
-    (("--redact",), "--redact is for training data"),
-    (("--mistakes", "mask"), "--mistakes is for training data"),
-    (("--mistakes", "keep", "--format", "preference"), "--mistakes is for the other forms"),
-    (("--tag", "x"), "--tag needs --tools"),
-    (("--tag", "x", "--format", "hermes"), "--tag needs --tools"),
-    (("--status", "dnoe"), "'dnoe' is not one of 'done'"),
-])  # fmt: skip
-def test_an_option_that_an_export_would_not_heed_is_refused(paid, words, says):
-    result = paid("runs", "export", paid.run, *words)
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert says in result.stderr
-
-
-@pytest.mark.parametrize("words", [
-    ("--no-redact",), ("--status", "any"), ("--status", "done"),
-])  # fmt: skip
-def test_a_journal_heeds_the_other_options(paid, words):
-    assert len(exported(paid, "jsonl", *words)) > 1
-
-
 # ---------------------------------------------------------------------- what cannot be
 
 VERBS = [
-    ("show",),
-    ("resume",),
-    ("cancel",),
-    ("fork", "--at-turn", "1"),
-    ("replay",),
-    ("export",),
+    ("show", []),
+    ("resume", []),
+    ("cancel", []),
+    ("fork", ["--at-turn", "1"]),
+    ("replay", []),
+    pytest.param("export", [], marks=pytest.mark.others),
 ]
 
 
-@pytest.mark.parametrize(("verb", "words"), [(verb, words) for verb, *words in VERBS])
+@pytest.mark.parametrize(("verb", "words"), VERBS)
 def test_an_unknown_run_is_one_sentence(paid, verb, words):
     result = paid("runs", verb, "r_none", *words)
     assert (result.exit_code, result.stdout) == (2, "")
@@ -1297,7 +1165,7 @@ def test_an_unknown_run_is_one_sentence(paid, verb, words):
     assert result.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize(("verb", "words"), [(verb, words) for verb, *words in VERBS])
+@pytest.mark.parametrize(("verb", "words"), VERBS)
 def test_a_store_that_keeps_no_runs_says_so(paid, verb, words):
     result = paid("runs", verb, paid.run, *words, "--store", "memory:")
     assert (result.exit_code, result.stdout) == (2, "")
@@ -1329,7 +1197,6 @@ def test_a_journal_that_cannot_be_read_is_one_sentence_and_hides_no_other_run(
         file.execute(f"UPDATE runs SET {change} WHERE run_id = ?", (paid.run,))
     for words in (
         ("show", paid.run),
-        ("export", paid.run),
         ("replay", paid.run, "--tools", paid.tools),
     ):
         result = paid("runs", *words)
@@ -1356,8 +1223,8 @@ def test_a_run_has_one_name_in_every_document(waiting):
 
 
 @pytest.mark.parametrize("words", [
-    ("runs", "show"), ("runs", "export"), ("approvals", "list", "--run"), ("audit", "export", "--run"),
-    ("runs", "cancel"),
+    ("runs", "show"), pytest.param(("runs", "export"), marks=pytest.mark.others), ("approvals", "list", "--run"),
+    ("audit", "export", "--run"), ("runs", "cancel"),
 ])  # fmt: skip
 def test_the_beginning_of_an_id_is_enough_where_no_other_begins_so(waiting, words):
     found = waiting(*words, waiting.run[:-3])
@@ -1387,22 +1254,3 @@ def test_the_text_of_an_answer_that_was_cut_is_shown_once(deployed):
     made = deployed([cut])
     run, _ = made.begin("--max-turns", "1")
     assert made("runs", "show", run).stdout.count("Let me look.") == 1
-
-
-def test_without_names_the_runs_that_ended_well_become_rows_and_stderr_counts_the_rest(
-    odd,
-):
-    words = ("runs", "export", "--format", "hermes", "--tools", odd.tools)
-    result = odd(*words)
-    assert (result.exit_code, result.stdout) == (0, "")
-    assert "left out: 1, ended as waiting" in result.stderr
-    result = odd(*words, "--status", "any", "--mistakes", "keep")
-    assert "1 row from 1 run" in result.stderr
-    (row,) = map(json.loads, result.stdout.splitlines())
-    assert {each["from"] for each in row["conversations"]} == {"system", "human", "gpt", "tool"}  # fmt: skip
-
-
-def test_tags_choose_journals_as_they_choose_rows(paid):
-    words = ("runs", "export", "--tools", paid.tools, "--tag", "no-such-tag")
-    result = paid(*words)
-    assert (result.exit_code, result.stdout) == (0, "")

@@ -114,6 +114,7 @@ def test_times_are_shown_alike_however_they_were_written(cli, shop, name, shown)
 SERVICE = "examples/service.json"
 
 
+@pytest.mark.others
 def test_an_openapi_document_is_shown_as_tools_with_what_is_left_out(cli):
     told = cli("tools", "from-openapi", SERVICE)
     rows = [re.split("  +", line) for line in told.stdout.splitlines()]
@@ -134,6 +135,7 @@ def test_an_openapi_document_is_shown_as_tools_with_what_is_left_out(cli):
     assert [tool["route"] for tool in document["tools"]] == ["GET /orders/{order_id}"]
 
 
+@pytest.mark.others
 def test_an_openapi_document_is_printed_as_definitions(cli):
     told = json.loads(
         cli("tools", "from-openapi", SERVICE, "--format", "anthropic").stdout
@@ -141,6 +143,7 @@ def test_an_openapi_document_is_printed_as_definitions(cli):
     assert [each["name"] for each in told] == ["getOrder", "deleteOrder", "placeOrder"]
 
 
+@pytest.mark.others
 def test_a_service_is_a_place_of_tools_whose_credentials_stand_in_the_environment(
     cli, monkeypatch
 ):
@@ -159,6 +162,7 @@ def test_a_service_is_a_place_of_tools_whose_credentials_stand_in_the_environmen
     )
 
 
+@pytest.mark.others
 @pytest.mark.parametrize(("file", "said"), [
     ("absent.json", "No such file"),
     ("README.md", "is not JSON"),

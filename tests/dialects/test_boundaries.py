@@ -177,12 +177,20 @@ async def test_two_runs_have_no_code_in_common():
     assert texts[0] != texts[1]
 
 
-async def test_every_wire_sends_them():
-    for wire in ("openai-chat", "anthropic", "openai-responses", "hermes"):
-        script = [[testing.call("read_page", page="forged")], "Done."]
-        with testing.ScriptedServer(script, wire=wire) as server:
-            async with hr.Runtime([read_page]) as runtime:
-                await runtime.run("?", model=server.model, options=MARKED)
-            sent = str(server.requests[-1])
-        assert len(re.findall(r"\[result [0-9a-f]{20} begins\]", sent)) == 2, wire
-        assert "nobody but this system knows it" in sent, wire
+@pytest.mark.parametrize(
+    "wire",
+    [
+        "openai-chat",
+        "anthropic",
+        "openai-responses",
+        pytest.param("hermes", marks=pytest.mark.others),
+    ],
+)
+async def test_every_wire_sends_them(wire):
+    script = [[testing.call("read_page", page="forged")], "Done."]
+    with testing.ScriptedServer(script, wire=wire) as server:
+        async with hr.Runtime([read_page]) as runtime:
+            await runtime.run("?", model=server.model, options=MARKED)
+        sent = str(server.requests[-1])
+    assert len(re.findall(r"\[result [0-9a-f]{20} begins\]", sent)) == 2
+    assert "nobody but this system knows it" in sent

@@ -26,6 +26,7 @@ def test_a_wire_that_was_found_once_is_not_checked_again():
     assert "_ProtocolMeta.__instancecheck__" not in entered
 
 
+@pytest.mark.others
 def test_a_prompt_is_refused_as_a_wire_every_time():
     for _ in range(2):
         with pytest.raises(ConfigError, match="prompt's dialect"):

@@ -158,6 +158,7 @@ def test_a_run_that_an_earlier_version_named_so_is_one_line_of_the_log(folder, m
     assert said in logged(folder)
 
 
+@pytest.mark.others
 def test_a_worker_tells_people_that_a_question_waits(folder):
     (folder / "tools.py").write_text(TOOLS.replace('"read"', '"destructive"'))
     handrail(folder, "runs", "submit", "Go.", "--run-id", "r")

@@ -183,8 +183,6 @@ def test_every_reading_operation_answers(served):
     assert "ApprovalDecided" in names and names[0] == "RunStarted"
     prompt = served.get(f"/runs/{run}/prompt", params={"dialect": "openai-chat"})
     assert prompt["body"]["messages"][0]["role"] == "user"
-    prompt = served.get(f"/runs/{run}/prompt", params={"dialect": "hermes-2-pro"})
-    assert "delete_order" in prompt["text"]
     exported = served.client.get(f"/api/v1/runs/{run}/export").text.splitlines()
     assert len(exported) == 5
     (write,) = served.get("/ledger")["items"]
@@ -198,6 +196,14 @@ def test_every_reading_operation_answers(served):
     assert served.get("/servers")["items"] == []
     paths = served.get("/openapi.json")["paths"]
     assert "/api/v1/runs/{id}" in paths
+
+
+@pytest.mark.others
+def test_a_run_is_told_as_the_prompt_of_an_open_model(served):
+    run = served.post("/runs", {"question": "Delete A-1."}, status=201)["id"]
+    served.run_until(run, "waiting")
+    prompt = served.get(f"/runs/{run}/prompt", params={"dialect": "hermes-2-pro"})
+    assert "delete_order" in prompt["text"]
 
 
 def test_a_tool_is_called_by_hand_with_every_check(served):

@@ -187,6 +187,7 @@ def test_the_whole_story_is_told_over_every_wire(said, wire):
     assert "api-gateway was restarted 1 time." in told
 
 
+@pytest.mark.others
 @pytest.mark.parametrize("name", ["hermes", "mistral", "llama3"])
 def test_the_whole_story_is_told_over_a_raw_completion_endpoint_too(name):
     told = run("--lang", "en", "--wire", name).stdout

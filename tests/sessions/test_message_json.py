@@ -116,7 +116,7 @@ def test_a_conversation_of_one_provider_goes_on_with_another():
     ({}, "gemini", "an object with `contents`"),
     ({"messages": 5}, "anthropic", "no conversation in the form of 'anthropic'"),
     ([5], "bedrock", "no conversation in the form of 'bedrock'"),
-    ([], "hermes", "a prompt's dialect"),
+    pytest.param([], "hermes", "a prompt's dialect", marks=pytest.mark.others),
     ([], "nonsense", "there is no dialect"),
 ])  # fmt: skip
 def test_what_is_no_conversation_is_refused_in_a_sentence(body, dialect, sentence):

@@ -60,7 +60,7 @@ def test_a_tool_that_declares_one_request_and_makes_two_is_told_their_lines():
         httpx2.post("https://notify.example", json={"order": order})
 
     (told,) = missing(pay, item="idempotency")
-    assert "makes 2 (lines 4, 5 of it)" in told
+    assert "makes 2 (lines 9, 10 of it)" in told
     assert (
         missing(pay.replace(write=hr.Write(one_request=False)), item="idempotency")
         == []
@@ -285,7 +285,7 @@ def test_an_error_that_the_model_would_not_understand_is_seen(function, says):
     ({"approver": lambda asked: None}, "approvals", True),
     # nobody else looks at a call
     ({"approver": lambda asked: None, "policy": hr.Policy(own_approval=True)}, "approvals", False),
-    ({"limits": hr.Limits(result_bytes=1_000_000)}, "result size", False),
+    ({"result_bytes": 1_000_000}, "result size", False),
 ])  # fmt: skip
 def test_a_runtime_is_judged_by_what_it_keeps_limits_and_asks(
     how, item, passes, tmp_path
