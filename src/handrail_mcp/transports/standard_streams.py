@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-import select
+import selectors
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, redirect_stdout, suppress
@@ -168,9 +168,16 @@ def _read_chunk(descriptor: int) -> bytes:
         try:
             return os.read(descriptor, _CHUNK)
         except BlockingIOError:  # whoever started us shares it, and does not wait
-            select.select([descriptor], [], [])
+            _wait_for(descriptor, selectors.EVENT_READ)
         except OSError:  # whoever was at the other end has gone
             return b""
+
+
+def _wait_for(descriptor: int, event: int) -> None:
+    """Wait until a descriptor of any number can be read or written."""
+    with selectors.DefaultSelector() as selector:
+        selector.register(descriptor, event)
+        selector.select()
 
 
 class LineWriter:
@@ -212,7 +219,7 @@ def _write(descriptor: int, line: bytes) -> OSError | None:
         try:
             rest = rest[os.write(descriptor, rest) :]
         except BlockingIOError:
-            select.select([], [descriptor], [])
+            _wait_for(descriptor, selectors.EVENT_WRITE)
         except OSError as error:
             return error
     return None
