@@ -95,7 +95,8 @@ WIRES = [
 def test_every_wire_fulfils_its_checklist(name):
     module = home_of("dialects", name)
     assert module.parent == SRC / "dialects/wires"
-    assert "(DialectContract):" in read(TESTS / f"dialects/wires/test_{module.stem}.py")
+    tests = read(TESTS / f"dialects/wires/test_{module.stem}.py")
+    assert re.search(r"\((Server|recorded\.Recorded)Contract\):", tests)
     assert f"\n### {name}\n" in read("docs/reference/dialects.md")
 
 
