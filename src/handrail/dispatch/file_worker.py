@@ -128,8 +128,10 @@ class FileDispatcher(ShiftDispatcher):
 
         def claim(database: Database, now: float) -> list[Running]:
             given = (now, self._names_under_way(), names, names)
-            rows = [database.run(_SQL["claim"], given) for _ in range(free)]
-            return [_running(*row) for each in rows for row in each]
+            taken: list[Running] = []
+            while len(taken) < free and (rows := database.run(_SQL["claim"], given)):
+                taken += [_running(*row) for row in rows]
+            return taken
 
         return await self._transact(claim) if free > 0 else []
 
