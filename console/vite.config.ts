@@ -6,7 +6,7 @@ export default defineConfig({
   base: "./",
   oxc: { jsx: { runtime: "automatic", importSource: "preact" } },
   build: {
-    outDir: "../src/handrail/server/assets",
+    outDir: "../src/handrail_server/assets",
     emptyOutDir: true,
     target: "es2022",
     assetsInlineLimit: 0,
