@@ -71,6 +71,11 @@ def test_the_page_names_nothing_of_elsewhere():
         assert (ASSETS / name).is_file()
 
 
+def test_the_page_is_built_into_the_package_that_carries_it():
+    config = (ROOT / "console/vite.config.ts").read_text(encoding="utf-8")
+    assert f'outDir: "../{ASSETS.relative_to(ROOT).as_posix()}"' in config
+
+
 @pytest.mark.slow
 def test_the_built_page_is_built_from_these_sources(tmp_path):
     """Build again and compare byte by byte; `make console` writes what is committed."""
