@@ -3,7 +3,7 @@
     hr.mcp.server(runtime, "shop").run("stdio")
     tools = await hr.mcp.connect("npx -y @modelcontextprotocol/server-everything")
 
-The wire is the package `mcp` (`pip install -e '.[mcp]'`), which is imported when one of these names is first used.
+The SDK is the extra `mcp`, which is imported when one of these names is first used.
 """
 
 from collections.abc import Mapping

@@ -1,6 +1,6 @@
 """Builds the Python of level `wasm`: CPython as a WebAssembly component, compiled for this machine.
 
-    python -m handrail_toolbox.sandboxes.wasm_build      # once, about a minute; needs `pip install -e '.[wasm]'`
+    python -m handrail_toolbox.sandboxes.wasm_build      # once, about a minute; needs the extra `wasm`
 
 The component is CPython as componentize-py brings it, with `python_guest/program.py`. wasmtime compiles it to machine
 code, which lies in the user's cache folder (`$XDG_CACHE_HOME` or `~/.cache`, `%LOCALAPPDATA%` on Windows), under a name
